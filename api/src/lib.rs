@@ -1,0 +1,1 @@
+//! Tarn control plane: HTTP API, workers and the tarn command.

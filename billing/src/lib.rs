@@ -1,0 +1,1 @@
+//! Money, ledger rules, pricing, metering, settlement and exhaustion, without I/O.

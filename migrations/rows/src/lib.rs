@@ -1,0 +1,1 @@
+//! What the tables hold: row types shared by both engines.

@@ -1,0 +1,1 @@
+//! The portable queries compiled and checked against sqlite.

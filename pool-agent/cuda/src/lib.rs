@@ -1,0 +1,1 @@
+//! The cuda stand-in through which a tenant sees its pool as one device.

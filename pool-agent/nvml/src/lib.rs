@@ -1,0 +1,1 @@
+//! The nvml stand-in through which a tenant sees its pool as one device.

@@ -1,0 +1,1 @@
+//! The simulated cuda driver library over host memory.

@@ -1,0 +1,1 @@
+//! The simulated nvml driver library over host memory.

@@ -1,0 +1,1 @@
+//! The simulated driver's shared machine: presets, state, faults.

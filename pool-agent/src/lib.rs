@@ -1,0 +1,1 @@
+//! The host agent: inventory, certificates, pools, instances, usage evidence.

@@ -1,0 +1,1 @@
+//! Placement, leases and the instance lifecycle as typed states, without I/O.
