@@ -1,0 +1,55 @@
+# Tarn. Two commands matter: `make demo` shows it, `make test` proves it. Both install what is missing.
+SHELL := /bin/bash
+CARGO ?= cargo
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+export TARN_DATA_DIR ?= ./data
+
+.PHONY: help demo run test build fmt lint sqlx openapi bench-placement bench-api bench clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
+
+demo: install-build build ## a customer rents a Pool-96 on a simulated host; ONCE=1 ends after the story
+	$(TARGET)/debug/tarn demo $(if $(ONCE),--once)
+
+run: install-build build ## the control plane alone, on SQLite in TARN_DATA_DIR
+	$(TARGET)/debug/tarn serve
+
+test: install-test build ## every test, on SQLite and PostgreSQL, with real processes
+	$(CARGO) test --workspace --locked
+
+build: ## the binaries and libraries, as tests and demo use them
+	$(CARGO) build --workspace --locked
+
+release: ## optimised binaries and libraries
+	$(CARGO) build --workspace --locked --release
+
+.PHONY: install-build install-test release
+install-build:
+	@deploy/dev/install.sh build
+install-test:
+	@deploy/dev/install.sh test
+
+fmt: ## format the code
+	$(CARGO) fmt --all
+
+lint: ## format check and clippy, warnings are errors
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+sqlx: install-test ## check every query against both engines and renew the offline data
+	migrations/prepare.sh
+
+openapi: build ## renew api/openapi.json from the code
+	$(TARGET)/debug/tarn openapi > api/openapi.json
+
+bench-placement: ## placement decisions per second over a 10,000-GPU fleet
+	$(CARGO) bench -p tarn-provisioner --locked
+
+bench-api: install-test ## authenticated reads per second, SQLite and PostgreSQL, beside a bare handler
+	$(CARGO) bench -p tarn --locked
+
+bench: bench-placement bench-api ## all benchmarks that need no GPU
+
+clean: ## remove build results (never data)
+	$(CARGO) clean
