@@ -42,6 +42,10 @@ pub struct Report {
     /// Grows by one with each report of this boot, over agent restarts too.
     pub seq: Sequence,
     pub mono_ms: MonoMillis,
+    /// Highest revision of [`Desired`] whose goals were journalled before this report was made; `None` before the first.
+    /// An instance missing here proves that nothing is left of it only if its goal's revision is not above this one.
+    #[serde(default)]
+    pub desired_revision: Option<i64>,
     /// Present in the first report of an agent process and whenever it changed.
     pub inventory: Option<Inventory>,
     /// Probe results since the last accepted report.
