@@ -1,1 +1,30 @@
 //! Money, ledger rules, pricing, metering, settlement and exhaustion, without I/O.
+//!
+//! The question this crate answers is "what does this tenant owe, from which bucket, and until when is it paid?". Every function
+//! takes values and returns values: no socket, no clock, no randomness, no float. The store commits what is planned here, guarded
+//! by the values the plan was made from; a stale plan changes no row and is simply made again.
+//!
+//! * [`money`], [`rate`]: micro-CNY, prices per hour, and the cumulative floor that makes settlement instants irrelevant.
+//! * [`account`], [`transfer`], [`wallet`]: double entry; every transfer has one debit, one credit and sums to zero.
+//! * [`grant`], [`funds`]: the buckets of a wallet and the order in which they are drawn.
+//! * [`price`]: append-only price versions. [`coverage`], [`segment`], [`evidence`]: which milliseconds are proven, on whose card.
+//! * [`settlement`]: what to post now.
+//!
+//! The life of a yuan: a grant enters a wallet by a transfer; a segment collects evidence; `settle` plans transfers from grants to
+//! revenue for seconds not yet settled; `forecast` says when the grants end; the segment closes at that instant.
+
+#![deny(clippy::float_arithmetic)]
+
+pub mod account;
+pub mod coverage;
+mod derived;
+pub mod evidence;
+pub mod funds;
+pub mod grant;
+pub mod money;
+pub mod price;
+pub mod rate;
+pub mod segment;
+pub mod settlement;
+pub mod transfer;
+pub mod wallet;

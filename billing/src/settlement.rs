@@ -1,0 +1,133 @@
+//! Settlement: which transfers bring the ledger up to what a segment has proven.
+//!
+//! A plan charges `charged(rate, confirmed) − settled` and says which seconds that pays for. It draws whole seconds only and never
+//! more than the funds cover, so the ledger cannot pass below zero; seconds that the money does not reach are reported as `unpaid`.
+//! The store commits a plan in one transaction with three guards: the segment row still shows `before`, each grant row still shows
+//! `draw.before.remaining()`, and the transfer ids, which follow from segment, first second and grant, are new. A plan that lost a
+//! race changes no row; the next tick makes another.
+//!
+//! When a grant expires, its segments are settled up to that instant first; [`crate::funds::Funds::next_expiry`] says when.
+
+use tarn_protocol::ids::SegmentId;
+use tarn_protocol::units::Timestamp;
+
+use crate::account::{Account, AccountKind};
+use crate::funds::{Draw, Funds, Shortfall};
+use crate::money::{Micros, OutOfRange};
+use crate::price::{Price, PriceBook};
+use crate::rate::Seconds;
+use crate::segment::{Segment, Settled};
+use crate::transfer::{InvalidTransfer, Subject, Transfer, TransferKind, settlement_id};
+
+/// One transfer of a settlement and the draw on the grant that pays it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Charge {
+    pub transfer: Transfer,
+    pub draw: Draw,
+}
+
+/// A plan for one segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settlement {
+    pub segment_id: SegmentId,
+    /// What the row must still show.
+    pub before: Settled,
+    pub after: Settled,
+    /// Confirmed by the instant of the plan.
+    pub confirmed: Seconds,
+    /// In draw order; empty when the seconds cost nothing yet.
+    pub charges: Vec<Charge>,
+    /// Confirmed seconds that the funds do not reach.
+    pub unpaid: Seconds,
+    pub funds_after: Funds,
+}
+
+impl Settlement {
+    /// Whether there is anything to commit.
+    pub fn changes(&self) -> bool {
+        self.after != self.before
+    }
+
+    pub fn amount(&self) -> Micros {
+        Micros::new(self.after.micros.get() - self.before.micros.get())
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SettleError {
+    /// A newer price is in force inside the segment: split it first, then settle both parts.
+    #[error("price {} of {} is in force inside segment {segment_id}", price.version, price.offer_id)]
+    PriceChanged { segment_id: SegmentId, price: Box<Price> },
+    #[error(transparent)]
+    Transfer(#[from] InvalidTransfer),
+    #[error(transparent)]
+    Shortfall(#[from] Shortfall),
+    #[error(transparent)]
+    OutOfRange(#[from] OutOfRange),
+}
+
+/// The newer price that is due inside `segment` by `now`, if any.
+pub fn due_price<'book>(segment: &Segment, book: &'book PriceBook, now: Timestamp) -> Option<&'book Price> {
+    let end = segment.ended_at().map_or(now, |ended_at| ended_at.min(now));
+    let opened_at = segment.opened_at();
+    let mut newer = book.after(&segment.terms().offer_id, segment.terms().price_version);
+    newer.find(|price| price.effective_from > opened_at && price.effective_from < end)
+}
+
+/// Plans the settlement of `segment` from `funds` at `now`.
+pub fn settle(
+    segment: &Segment,
+    book: &PriceBook,
+    funds: &Funds,
+    now: Timestamp,
+) -> Result<Settlement, SettleError> {
+    let terms = segment.terms();
+    if let Some(price) = due_price(segment, book, now) {
+        return Err(SettleError::PriceChanged {
+            segment_id: terms.id.clone(),
+            price: Box::new(price.clone()),
+        });
+    }
+    let before = segment.settled();
+    let confirmed = segment.confirmed(now).max(before.seconds);
+    let budget = before.micros.checked_add(funds.available(now))?;
+    let affordable = terms.rate.last_affordable(budget).unwrap_or(before.seconds);
+    let seconds = confirmed.min(affordable).max(before.seconds);
+    let after = Settled { seconds, micros: terms.rate.charged(seconds) };
+    let (draws, funds_after) = funds.draw(after.micros.checked_sub(before.micros)?, now)?;
+    let charges = draws.into_iter().map(|draw| charge(segment, before.seconds, draw, now));
+    Ok(Settlement {
+        segment_id: terms.id.clone(),
+        before,
+        after,
+        confirmed,
+        charges: charges.collect::<Result<_, _>>()?,
+        unpaid: confirmed.since(seconds),
+        funds_after,
+    })
+}
+
+/// Plans the settlement of several segments of one tenant, in the order given, each from what the one before left.
+pub fn settle_all<'segment>(
+    segments: impl IntoIterator<Item = &'segment Segment>,
+    book: &PriceBook,
+    funds: &Funds,
+    now: Timestamp,
+) -> Result<Vec<Settlement>, SettleError> {
+    let mut left = funds.clone();
+    let plan = |segment| {
+        let settlement = settle(segment, book, &left, now)?;
+        left = settlement.funds_after.clone();
+        Ok(settlement)
+    };
+    segments.into_iter().map(plan).collect()
+}
+
+fn charge(segment: &Segment, first: Seconds, draw: Draw, now: Timestamp) -> Result<Charge, InvalidTransfer> {
+    let revenue = Account::new(AccountKind::RevenueGpu, None).expect("revenue is a system account");
+    let id = settlement_id(segment.id(), segment.opened_at(), first, draw.grant_id());
+    let subject = Subject { segment_id: Some(segment.id().clone()), ..draw.before.subject() };
+    let accounts = (draw.before.wallet(), revenue);
+    let transfer = Transfer::new(id, TransferKind::Usage, accounts, draw.amount, subject, now)?;
+    Ok(Charge { transfer, draw })
+}
