@@ -10,6 +10,7 @@ impl CardSet {
     pub const EMPTY: Self = Self(0);
 
     /// The first `count` cards.
+    #[cfg(test)]
     pub fn first(count: usize) -> Self {
         debug_assert!(count <= CARDS_PER_HOST_MAX);
         Self(if count >= 16 { u16::MAX } else { (1 << count) - 1 })
@@ -39,10 +40,6 @@ impl CardSet {
 
     pub const fn is_empty(self) -> bool {
         self.0 == 0
-    }
-
-    pub const fn has(self, card: usize) -> bool {
-        self.0 & (1 << card) != 0
     }
 
     pub const fn holds(self, other: Self) -> bool {

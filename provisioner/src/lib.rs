@@ -8,9 +8,10 @@
 //! * [`placement`]: which cards a request gets, why none, and what would fit instead.
 //! * [`lease`]: an instance's claim on cards and the rules that fence older claims.
 //! * [`lifecycle`]: what is wanted, recorded and observed, and the one mapping between them.
+//! * [`reconcile`]: what to do about the difference, as a list of effects.
 //! * [`quota`]: whether a tenant may hold more.
 //!
-//! Arrows inside: `snapshot ← topology ← choice ← fleet ← placement`.
+//! Arrows inside: `snapshot ← topology ← choice ← fleet ← placement ← lease`, `{lifecycle, lease} ← reconcile`.
 
 mod card_set;
 mod choice;
@@ -19,6 +20,7 @@ pub mod lease;
 pub mod lifecycle;
 pub mod placement;
 pub mod quota;
+pub mod reconcile;
 pub mod snapshot;
 mod topology;
 
