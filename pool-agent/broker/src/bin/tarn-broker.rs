@@ -1,1 +1,129 @@
-fn main() {}
+//! The broker process of one pool.
+//!
+//! Prints `ready` and a newline on stdout (or on `--ready-fd`) once it listens; logs to stderr; ends cleanly on SIGTERM or SIGINT.
+
+#![allow(unsafe_code)] // Signals as a descriptor, and the descriptor limit, have no safe interface here.
+
+use std::io::Write;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Parser;
+use tarn_broker::admission::Admission;
+use tarn_broker::donors::Donors;
+use tarn_broker::server::{Server, listen};
+use tarn_broker::start::open_desk;
+use tarn_protocol::pool_config::PoolConfig;
+
+#[derive(Debug, Parser)]
+#[command(name = "tarn-broker", version, about = "Owns a pool's donor memory and leases chunks of it")]
+struct Options {
+    /// The pool config.
+    #[arg(long)]
+    config: PathBuf,
+    /// Where to listen.
+    #[arg(long)]
+    socket: PathBuf,
+    /// The persisted ledger: carried on when it exists.
+    #[arg(long)]
+    state: PathBuf,
+    /// The NVML library that shows what is in use on the donors.
+    #[arg(long, default_value = "libnvidia-ml.so.1")]
+    nvml: PathBuf,
+    /// User id of the instance's processes; repeatable. Default: the broker's own.
+    #[arg(long)]
+    tenant_uid: Vec<u32>,
+    /// The instance's cgroup, as /proc/<pid>/cgroup names it.
+    #[arg(long)]
+    tenant_cgroup: Option<PathBuf>,
+    /// The instance's pid namespace, as /proc/<pid>/ns/pid names it.
+    #[arg(long)]
+    tenant_pid_namespace: Option<String>,
+    /// Write the ready line to this descriptor instead of stdout.
+    #[arg(long)]
+    ready_fd: Option<RawFd>,
+}
+
+fn main() -> anyhow::Result<()> {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()),
+        )
+        .init();
+    let options = Options::parse();
+    let stop = stop_signals().context("cannot watch for signals")?;
+    raise_descriptor_limit();
+
+    let config = PoolConfig::read(&options.config)?;
+    let uuids = config.donors.iter().map(|donor| donor.uuid.clone()).collect();
+    let donors = Donors::open(uuids, options.nvml.as_os_str())?;
+    for (at, donor) in config.donors.iter().enumerate() {
+        if !donors.present(tarn_broker::ledger::Donor(at)) {
+            tracing::warn!(uuid = %donor.uuid, "the driver has no such card; it gives nothing");
+        }
+    }
+    let desk = open_desk(&config, &options.state, donors, Donors::present)?;
+    let own_uid = rustix::process::getuid().as_raw();
+    let admission = Admission {
+        tenant_uids: if options.tenant_uid.is_empty() { vec![own_uid] } else { options.tenant_uid },
+        tenant_cgroup: options.tenant_cgroup,
+        tenant_pid_namespace: options.tenant_pid_namespace,
+        observer_uid: own_uid,
+    };
+    let mut server = Server::new(desk, admission, listen(&options.socket)?, &stop)?;
+    announce(options.ready_fd).context("nobody reads the ready line")?;
+    tracing::info!(socket = %options.socket.display(), donors = config.donors.len(), "serving");
+    server.run(monotonic)?;
+    tracing::info!(clients = server.clients(), "stopped");
+    Ok(())
+}
+
+fn announce(ready_fd: Option<RawFd>) -> std::io::Result<()> {
+    match ready_fd {
+        None => {
+            let mut out = std::io::stdout();
+            out.write_all(b"ready\n")?;
+            out.flush()
+        }
+        Some(fd) => {
+            // SAFETY: the starter passed this descriptor for us to own; it is used here only and closed after the line.
+            let mut file = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+            file.write_all(b"ready\n")
+        }
+    }
+}
+
+fn monotonic() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::new(now.tv_sec.cast_unsigned(), u32::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+/// SIGTERM and SIGINT as a descriptor that becomes readable.
+fn stop_signals() -> std::io::Result<OwnedFd> {
+    // SAFETY: the set is initialised by sigemptyset before use, and every pointer outlives its call; no other thread exists yet.
+    let fd = unsafe {
+        let mut set = std::mem::zeroed::<libc::sigset_t>();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGTERM);
+        libc::sigaddset(&raw mut set, libc::SIGINT);
+        libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+        libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+    };
+    if fd < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: signalfd just opened it for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Thousands of clients need as many descriptors; the soft limit is often 1024.
+fn raise_descriptor_limit() {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = rustix::process::setrlimit(rustix::process::Resource::Nofile, raised) {
+        tracing::warn!(%error, "the descriptor limit stays as it is");
+    }
+}

@@ -1,0 +1,293 @@
+//! Requests in, replies out: the ledger's rules joined to the cards, the pages and the journal. No socket here.
+//!
+//! The desk owns the broker's driver handles, one a live lease. A lease that was registered after a restart has none: its
+//! memory belongs to the process that maps it, and only the card's figures show when it goes.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use tarn_protocol::broker_wire::{DONOR_ANY, Op, Reply, Request, SLOT_NONE, Status, VERSION};
+
+use crate::journal::{DonorLine, Journal, JournalError};
+use crate::ledger::{CHUNK_UNIT, Chunk, Client, Donor, LeaseId, Ledger, Nonce, Refusal, Want};
+use crate::memory::{DRIVER_OUT_OF_MEMORY, DonorMemory, DriverRefusal};
+use crate::pages::Pages;
+
+/// How long a probe chunk stays after its last use, so that a burst of new processes shares one.
+const PROBE_LINGER: Duration = Duration::from_millis(500);
+/// First and longest pause between looks at a card with quarantined bytes.
+const LOOK_FIRST: Duration = Duration::from_millis(1);
+const LOOK_LONGEST: Duration = Duration::from_millis(250);
+
+/// What a connection is, from its first message on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caller {
+    pub client: Client,
+    pub nonce: Nonce,
+}
+
+/// The desk's answer to a request.
+#[derive(Debug)]
+pub enum Answer {
+    Reply(Reply),
+    /// With the chunk's descriptor, which is closed once sent.
+    Chunk(Reply, OwnedFd),
+    /// `Release` has no reply.
+    Silent,
+    /// No donor has the bytes now; what other clients already sent may change that.
+    Later,
+}
+
+struct Probe<H> {
+    handle: H,
+    last_used_at: Duration,
+}
+
+pub struct Desk<M: DonorMemory> {
+    ledger: Ledger,
+    memory: M,
+    journal: Journal,
+    pages: Pages,
+    handles: BTreeMap<LeaseId, M::Handle>,
+    probes: Vec<Option<Probe<M::Handle>>>,
+    baselines: Vec<u64>,
+    look_at: Option<Duration>,
+    look_pause: Duration,
+}
+
+impl<M: DonorMemory> std::fmt::Debug for Desk<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Desk").field("ledger", &self.ledger).finish_non_exhaustive()
+    }
+}
+
+fn refusal(refusal: &Refusal) -> Reply {
+    Reply::new(match refusal {
+        Refusal::OutOfMemory { .. } => Status::OutOfMemory,
+        Refusal::Limited { .. } => Status::Limited,
+        Refusal::BadSize { .. } | Refusal::NoSuchDonor { .. } | Refusal::NotYours { .. } => {
+            Status::BadRequest
+        }
+    })
+}
+
+fn driver_refusal(refusal: DriverRefusal) -> Reply {
+    let out_of_memory = refusal.code == DRIVER_OUT_OF_MEMORY;
+    let status = if out_of_memory { Status::OutOfMemory } else { Status::Driver };
+    Reply { driver_code: refusal.code, ..Reply::new(status) }
+}
+
+impl<M: DonorMemory> Desk<M> {
+    pub fn new(ledger: Ledger, memory: M, journal: Journal, pages: Pages, donors: &[DonorLine]) -> Self {
+        pages.publish(ledger.accounts());
+        let look_at = ledger.quarantined().then_some(Duration::ZERO);
+        Self {
+            memory,
+            journal,
+            pages,
+            handles: BTreeMap::new(),
+            probes: donors.iter().map(|_| None).collect(),
+            baselines: donors.iter().map(|donor| donor.baseline_bytes).collect(),
+            look_at,
+            look_pause: LOOK_FIRST,
+            ledger,
+        }
+    }
+
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// What replies to `Hello` and `Observe` carry.
+    pub fn page_descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        self.pages.descriptors()
+    }
+
+    /// Opens a connection of a tenant process: its slot.
+    pub fn greet(&mut self, pid: u32) -> Reply {
+        let slot = self.pages.take_slot(pid).unwrap_or(SLOT_NONE);
+        Reply { slot, ..Reply::new(Status::Ok) }
+    }
+
+    /// Answers a request of a greeted client. `last_call`: a lease that does not fit is refused, not put off.
+    pub fn answer(
+        &mut self,
+        caller: Caller,
+        request: &Request,
+        now: Duration,
+        last_call: bool,
+    ) -> Result<Answer, JournalError> {
+        if request.version != VERSION {
+            return Ok(Answer::Reply(Reply::new(Status::BadVersion)));
+        }
+        match Op::from_code(request.op) {
+            Some(Op::Lease) => self.lease(caller, request, now, last_call),
+            Some(Op::Release) => self.release(caller, LeaseId(request.lease), now),
+            Some(Op::Register) => self.register(caller, request),
+            Some(Op::Probe) => Ok(self.probe(request, now)),
+            Some(Op::Hello | Op::Observe) | None => Ok(Answer::Reply(Reply::new(Status::BadRequest))),
+        }
+    }
+
+    /// The connection ended, however it ended.
+    pub fn leave(&mut self, client: Client, slot: u32, now: Duration) -> Result<usize, JournalError> {
+        if slot != SLOT_NONE {
+            self.pages.return_slot(slot);
+        }
+        let held = self.ledger.reclaim(client);
+        for (lease, _) in &held {
+            if let Some(handle) = self.handles.remove(lease) {
+                self.memory.release(handle);
+            }
+            self.journal.ended(*lease)?;
+        }
+        if !held.is_empty() {
+            self.look_soon(now);
+            self.publish()?;
+        }
+        Ok(held.len())
+    }
+
+    /// When [`Desk::tick`] has something to do.
+    pub fn next_wake(&self) -> Option<Duration> {
+        let probes = self.probes.iter().flatten().map(|probe| probe.last_used_at + PROBE_LINGER);
+        probes.chain(self.look_at).min()
+    }
+
+    /// Looks at the cards when a look is due, and drops idle probes.
+    pub fn tick(&mut self, now: Duration) -> Result<(), JournalError> {
+        for probe in &mut self.probes {
+            if let Some(idle) = probe.take_if(|probe| probe.last_used_at + PROBE_LINGER <= now) {
+                self.memory.release(idle.handle);
+            }
+        }
+        if self.look_at.is_some_and(|at| at <= now) {
+            self.look();
+            self.publish()?;
+            self.look_pause = (self.look_pause * 2).min(LOOK_LONGEST);
+            self.look_at = self.ledger.quarantined().then(|| now + self.look_pause);
+        }
+        Ok(())
+    }
+
+    fn lease(
+        &mut self,
+        caller: Caller,
+        request: &Request,
+        now: Duration,
+        last_call: bool,
+    ) -> Result<Answer, JournalError> {
+        let donor = (request.donor != DONOR_ANY).then_some(Donor(request.donor as usize));
+        let want = Want { bytes: request.bytes, donor, exact: request.exact != 0 };
+        let mut granted = self.ledger.lease(caller.client, caller.nonce, want);
+        if matches!(granted, Err(Refusal::OutOfMemory { .. })) && self.ledger.quarantined() {
+            self.look();
+            granted = self.ledger.lease(caller.client, caller.nonce, want);
+        }
+        let (lease, chunk) = match granted {
+            Ok(granted) => granted,
+            Err(Refusal::OutOfMemory { .. }) if !last_call => return Ok(Answer::Later),
+            Err(refused) => return Ok(Answer::Reply(refusal(&refused))),
+        };
+        match self.memory.create(chunk.donor, chunk.bytes) {
+            Err(refused) => {
+                // The card may hold what it just refused to explain; the ledger's view is refreshed with the next look.
+                let _ = self.ledger.cancel(caller.client, lease);
+                self.look_soon(now);
+                Ok(Answer::Reply(driver_refusal(refused)))
+            }
+            Ok((handle, descriptor)) => {
+                self.handles.insert(lease, handle);
+                self.journal.leased(lease, chunk)?;
+                self.publish()?;
+                let donor = u32::try_from(chunk.donor.0).unwrap_or(DONOR_ANY);
+                let reply = Reply { lease: lease.0, bytes: chunk.bytes, donor, ..Reply::new(Status::Ok) };
+                Ok(Answer::Chunk(reply, descriptor))
+            }
+        }
+    }
+
+    fn release(&mut self, caller: Caller, lease: LeaseId, now: Duration) -> Result<Answer, JournalError> {
+        if self.ledger.release(caller.client, lease).is_ok() {
+            if let Some(handle) = self.handles.remove(&lease) {
+                self.memory.release(handle);
+            }
+            self.journal.ended(lease)?;
+            self.look_soon(now);
+            self.publish()?;
+        }
+        Ok(Answer::Silent)
+    }
+
+    fn register(&mut self, caller: Caller, request: &Request) -> Result<Answer, JournalError> {
+        let lease = LeaseId(request.lease);
+        let chunk = Chunk { nonce: caller.nonce, donor: Donor(request.donor as usize), bytes: request.bytes };
+        match self.ledger.register(caller.client, lease, chunk) {
+            Ok(()) => {
+                self.journal.leased(lease, chunk)?;
+                self.publish()?;
+                Ok(Answer::Reply(Reply { lease: lease.0, bytes: chunk.bytes, ..Reply::new(Status::Ok) }))
+            }
+            Err(refused) => Ok(Answer::Reply(refusal(&refused))),
+        }
+    }
+
+    fn probe(&mut self, request: &Request, now: Duration) -> Answer {
+        let donor = Donor(request.donor as usize);
+        let Some(place) = self.probes.get_mut(donor.0) else {
+            return Answer::Reply(Reply::new(Status::BadRequest));
+        };
+        let exported = match place {
+            Some(probe) => {
+                probe.last_used_at = now;
+                self.memory.export(&probe.handle)
+            }
+            None => self.memory.create(donor, CHUNK_UNIT).map(|(handle, descriptor)| {
+                *place = Some(Probe { handle, last_used_at: now });
+                descriptor
+            }),
+        };
+        match exported {
+            Ok(descriptor) => Answer::Chunk(Reply::new(Status::Ok), descriptor),
+            Err(refused) => Answer::Reply(driver_refusal(refused)),
+        }
+    }
+
+    fn look_soon(&mut self, now: Duration) {
+        self.look_pause = LOOK_FIRST;
+        self.look_at = Some(now);
+    }
+
+    /// Reads the cards that have quarantined bytes and frees what they show gone.
+    fn look(&mut self) {
+        for at in 0..self.ledger.accounts().len() {
+            let account = self.ledger.accounts()[at];
+            if account.quarantined_bytes == 0 {
+                continue;
+            }
+            let Some(used) = self.memory.used_bytes(Donor(at)) else { continue };
+            let probe = if self.probes[at].is_some() { CHUNK_UNIT } else { 0 };
+            let pool = used.saturating_sub(probe);
+            // What was there before the pool can shrink, never below zero: leased bytes are in `used` for certain.
+            self.baselines[at] = self.baselines[at].min(pool.saturating_sub(account.leased_bytes));
+            self.ledger.settle(Donor(at), pool - self.baselines[at]);
+        }
+    }
+
+    fn publish(&mut self) -> Result<(), JournalError> {
+        self.pages.publish(self.ledger.accounts());
+        self.journal.compact(&self.ledger)
+    }
+}
+
+impl Answer {
+    /// The reply and the descriptor to send with it.
+    pub fn parts(&self) -> Option<(Reply, Option<BorrowedFd<'_>>)> {
+        match self {
+            Self::Reply(reply) => Some((*reply, None)),
+            Self::Chunk(reply, descriptor) => Some((*reply, Some(descriptor.as_fd()))),
+            Self::Silent | Self::Later => None,
+        }
+    }
+}

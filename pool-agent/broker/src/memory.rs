@@ -1,0 +1,31 @@
+//! What the broker needs of the cards: create a chunk, let it go, and see how much is in use.
+
+use std::os::fd::OwnedFd;
+
+use crate::ledger::Donor;
+
+/// The driver's code for "out of memory".
+pub const DRIVER_OUT_OF_MEMORY: u32 = 2;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the driver refused with code {code}")]
+pub struct DriverRefusal {
+    pub code: u32,
+}
+
+/// Donor memory. A chunk's handle is used once and never recycled: release, wait until the card shows it, create anew.
+pub trait DonorMemory {
+    type Handle;
+
+    /// Makes `bytes` of memory on the donor and a descriptor of it for one other process.
+    fn create(&mut self, donor: Donor, bytes: u64) -> Result<(Self::Handle, OwnedFd), DriverRefusal>;
+
+    /// Another descriptor of a chunk that this process still holds.
+    fn export(&mut self, handle: &Self::Handle) -> Result<OwnedFd, DriverRefusal>;
+
+    /// Lets go of this process's reference.
+    fn release(&mut self, handle: Self::Handle);
+
+    /// Bytes in use on the card, by everybody; `None` when the card does not say.
+    fn used_bytes(&mut self, donor: Donor) -> Option<u64>;
+}
