@@ -209,6 +209,8 @@ CREATE TABLE instances (
     offer_id TEXT NOT NULL REFERENCES offers (id),
     spec TEXT NOT NULL,                  -- JSON: command, env, policy, link_class_min, region, ssh_keys
     desired_state TEXT NOT NULL,         -- running | stopped | terminated
+    desired_reason TEXT NOT NULL,        -- why it is wanted
+    desired_since BIGINT NOT NULL,       -- accepted at: billing ends there, not when the host obeys
     state TEXT NOT NULL,                 -- recorded
     state_since BIGINT NOT NULL,
     phase TEXT,                          -- provisioning step, for people
@@ -325,20 +327,22 @@ CREATE UNIQUE INDEX one_entry_per_seq ON entries (account_id, seq) WHERE seq IS 
 
 CREATE TABLE wallet_balances (
     account_id TEXT NOT NULL PRIMARY KEY REFERENCES accounts (id),
-    posted_micros BIGINT NOT NULL,
+    posted_micros BIGINT NOT NULL CHECK (posted_micros <= 4000000000000000000),
     held_micros BIGINT NOT NULL CHECK (held_micros >= 0),
-    version BIGINT NOT NULL                   -- also the seq of the newest entry
+    version BIGINT NOT NULL,                  -- also the seq of the newest entry
+    CHECK (posted_micros >= held_micros)      -- a wallet is never below zero, and a hold is never unfunded
 );
 
 CREATE TABLE credit_grants (
     id TEXT NOT NULL PRIMARY KEY,
     tenant_id TEXT NOT NULL REFERENCES tenants (id),
-    kind TEXT NOT NULL,                       -- trial | promo | cash
+    kind TEXT NOT NULL,                       -- trial | promo | sla | cash
     priority BIGINT NOT NULL,
     granted_micros BIGINT NOT NULL CHECK (granted_micros > 0),
     remaining_micros BIGINT NOT NULL CHECK (remaining_micros >= 0),
     expires_at BIGINT,
-    created_at BIGINT NOT NULL
+    created_at BIGINT NOT NULL,
+    CHECK (remaining_micros <= granted_micros)
 );
 CREATE INDEX credit_grants_by_tenant ON credit_grants (tenant_id, priority, expires_at, id);
 
@@ -370,11 +374,13 @@ CREATE TABLE usage_segments (
     ended_at BIGINT,
     close_reason TEXT,
     covered TEXT NOT NULL,                    -- JSON: proven intervals, compact
-    confirmed_ms BIGINT NOT NULL,
-    settled_micros BIGINT NOT NULL,           -- guard of settlement's compare-and-set
+    settled_seconds BIGINT NOT NULL CHECK (settled_seconds >= 0),
+    settled_micros BIGINT NOT NULL CHECK (settled_micros >= 0),
+    row_version BIGINT NOT NULL,              -- compare-and-set guard: evidence, settlement and close never overtake each other
     run_until_mono_ms BIGINT,                 -- the paid-until instant last published to the host
     exhausts_at BIGINT,
-    updated_at BIGINT NOT NULL
+    updated_at BIGINT NOT NULL,
+    CHECK (ended_at >= started_at)            -- true while ended_at is NULL
 );
 CREATE UNIQUE INDEX one_open_sku ON usage_segments (instance_id, sku) WHERE ended_at IS NULL;
 CREATE UNIQUE INDEX one_open_card ON usage_segments (meter_gpu_uuid) WHERE ended_at IS NULL;
