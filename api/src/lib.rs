@@ -1,1 +1,17 @@
 //! Tarn control plane: HTTP API, workers and the tarn command.
+//!
+//! * [`http`]: the surface: one file per noun, extractors, the error document.
+//! * [`auth`]: who is asking: sessions, API keys, roles and scopes.
+//! * [`serve`]: a running control plane in this process.
+//! * [`state`], [`config`], [`clock`], [`entropy`], [`wakeups`]: what everything below `main` is given.
+
+pub mod auth;
+pub mod clock;
+pub mod config;
+pub mod entropy;
+pub mod http;
+pub mod metrics;
+pub mod openapi;
+pub mod serve;
+pub mod state;
+pub mod wakeups;

@@ -1,1 +1,83 @@
-fn main() {}
+//! The `tarn` command: the only place that reads arguments and the environment.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use tarn_api::config::Config;
+use tarn_api::serve;
+use tracing_subscriber::EnvFilter;
+
+#[derive(Debug, Parser)]
+#[command(name = "tarn", version, about = "Rent pooled GPUs: several cards as one device, one of them billed")]
+struct Command {
+    #[command(flatten)]
+    place: Place,
+    #[command(subcommand)]
+    action: Action,
+}
+
+/// Where the state is.
+#[derive(Debug, Args)]
+struct Place {
+    /// Directory that holds all state.
+    #[arg(long, env = "TARN_DATA_DIR", default_value = "./data", global = true)]
+    data_dir: PathBuf,
+    /// `postgres://…`; without it, an SQLite file in the data directory.
+    #[arg(long, env = "DATABASE_URL", global = true, hide_env_values = true)]
+    database_url: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Answer the API and run the workers.
+    Serve {
+        #[arg(long, env = "TARN_LISTEN", default_value = "127.0.0.1:8080")]
+        listen: SocketAddr,
+        /// Let anyone top up for free. For a machine of your own only.
+        #[arg(long, env = "TARN_LOCAL_PAYMENTS")]
+        local_payments: bool,
+    },
+    /// Bring the database up to date and end.
+    Migrate,
+    /// Print the OpenAPI document.
+    Openapi,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,sqlx=warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    match run(Command::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tarn: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(command: Command) -> anyhow::Result<()> {
+    let Place { data_dir, database_url } = command.place;
+    let config = Config { database_url, ..Config::local(data_dir) };
+    match command.action {
+        Action::Serve { listen, local_payments } => {
+            let server = serve::serve(Config { listen, local_payments, ..config }).await?;
+            until_told_to_stop().await?;
+            server.stop().await;
+        }
+        Action::Migrate => drop(serve::open(config, serve::Ambient::of_system()).await?),
+        Action::Openapi => print!("{}", tarn_api::openapi::text()),
+    }
+    Ok(())
+}
+
+/// SIGTERM or Ctrl-C.
+async fn until_told_to_stop() -> std::io::Result<()> {
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    tokio::select! {
+        interrupted = tokio::signal::ctrl_c() => interrupted,
+        _ = terminate.recv() => Ok(()),
+    }
+}

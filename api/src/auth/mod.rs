@@ -1,0 +1,20 @@
+//! Who is asking, and what they may do.
+//!
+//! Two kinds of credential, both sent as `Authorization: Bearer …` (a key also as `X-API-Key`):
+//!
+//! * a **session** of a person: a 15-minute access token ([`access_token`]) renewed by a refresh token that changes with every
+//!   use ([`refresh`]); its user's role in the token's tenant decides the scopes;
+//! * an **API key** ([`api_key`]) of a tenant, with the scopes it was made with.
+//!
+//! Every request looks the credential up once, by one indexed read, so that revoking, a changed role or a raised token epoch
+//! act at once and no cache can outlive them. The extractors in [`crate::http::extract`] are the only way from a request to a
+//! [`caller::Identity`], and so to a tenant's rows.
+
+pub mod access_token;
+pub mod api_key;
+pub mod caller;
+pub mod password;
+pub mod role;
+pub mod scope;
+pub mod secret;
+pub mod signing_key;

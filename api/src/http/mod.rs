@@ -1,0 +1,46 @@
+//! The HTTP surface: one file per noun, each with its documents, its handlers and its `routes()`.
+//!
+//! Routes enter only through `utoipa_axum`, so that the router and the OpenAPI document cannot diverge. Around every route:
+//! [`envelope`] (request id, deadline, address limit, problem documents), a body limit, and a catch for panics.
+//! Statuses live in [`error`] alone.
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::middleware;
+use tower_http::catch_panic::CatchPanicLayer;
+use utoipa::openapi::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_swagger_ui::SwaggerUi;
+
+use crate::http::error::{ApiError, Code};
+use crate::openapi;
+use crate::state::AppState;
+
+pub mod envelope;
+pub mod error;
+pub mod extract;
+pub mod health;
+pub mod rate_limit;
+
+/// Every documented route. A new noun adds its line here.
+fn documented() -> OpenApiRouter<AppState> {
+    OpenApiRouter::with_openapi(openapi::base()).merge(health::routes())
+}
+
+/// The document that clients are generated from.
+pub fn document() -> OpenApi {
+    openapi::completed(documented().into_openapi())
+}
+
+pub fn app(state: AppState) -> Router {
+    let (routes, document) = documented().split_for_parts();
+    let docs = SwaggerUi::new("/docs").url("/openapi.json", openapi::completed(document));
+    routes
+        .merge(docs)
+        .fallback(async || ApiError::new(Code::RouteNotFound, "see /openapi.json for what there is"))
+        .method_not_allowed_fallback(async || ApiError::new(Code::MethodNotAllowed, "see the Allow header"))
+        .layer(CatchPanicLayer::custom(envelope::panicked))
+        .layer(DefaultBodyLimit::max(state.config.requests.body_bytes))
+        .layer(middleware::from_fn_with_state(state.clone(), envelope::surround))
+        .with_state(state)
+}

@@ -1,0 +1,136 @@
+//! A running control plane, in this process: what `tarn serve`, the demo and the tests start and stop.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::clock::{Clock, SystemClock};
+use crate::config::Config;
+use crate::entropy::{Entropy, OsEntropy};
+use crate::http;
+use crate::http::rate_limit::RateLimits;
+use crate::metrics::Metrics;
+use crate::state::{AppState, Auth, AuthError};
+use crate::wakeups::Wakeups;
+
+/// How long open requests may finish after a stop was asked for.
+const DRAIN_MAX: Duration = Duration::from_secs(10);
+const FORGET_EVERY: Duration = Duration::from_secs(60);
+
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error("cannot use the data directory or the address")]
+    Io(#[from] std::io::Error),
+    #[error("cannot prepare authentication")]
+    Auth(#[from] AuthError),
+}
+
+/// Where time and randomness come from.
+#[derive(Debug, Clone)]
+pub struct Ambient {
+    pub clock: Arc<dyn Clock>,
+    pub entropy: Arc<dyn Entropy>,
+}
+
+impl Ambient {
+    /// The machine's own.
+    pub fn of_system() -> Self {
+        Self { clock: Arc::new(SystemClock::default()), entropy: Arc::new(OsEntropy) }
+    }
+}
+
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    state: AppState,
+    stop: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// Opens the store, brings its schema up to date and answers requests until [`Server::stop`].
+pub async fn serve(config: Config) -> Result<Server, ServeError> {
+    serve_with(config, Ambient::of_system()).await
+}
+
+pub async fn serve_with(config: Config, ambient: Ambient) -> Result<Server, ServeError> {
+    let listener = TcpListener::bind(config.listen).await?;
+    let address = listener.local_addr()?;
+    let state = open(config, ambient).await?;
+    let (stop, stopping) = watch::channel(false);
+    let app = http::app(state.clone()).into_make_service_with_connect_info::<SocketAddr>();
+    let requests = tokio::spawn(answer(listener, app, stopping.clone()));
+    let janitor = tokio::spawn(forget_idle_clients(state.clone(), stopping));
+    tracing::info!(%address, "serving");
+    Ok(Server { address, state, stop, tasks: vec![requests, janitor] })
+}
+
+/// Everything but the listener: for commands that work on the same data.
+#[expect(clippy::unused_async, reason = "connects to the store")]
+pub async fn open(config: Config, ambient: Ambient) -> Result<AppState, ServeError> {
+    std::fs::create_dir_all(&config.data_dir)?;
+    let auth = Auth::new(&config, ambient.entropy.as_ref())?;
+    Ok(AppState {
+        limits: Arc::new(RateLimits::new(config.rates)),
+        config: Arc::new(config),
+        clock: ambient.clock,
+        entropy: ambient.entropy,
+        wakeups: Arc::new(Wakeups::default()),
+        auth: Arc::new(auth),
+        metrics: Arc::new(Metrics::default()),
+    })
+}
+
+type App = axum::extract::connect_info::IntoMakeServiceWithConnectInfo<axum::Router, SocketAddr>;
+
+async fn answer(listener: TcpListener, app: App, mut stopping: watch::Receiver<bool>) {
+    let mut deadline = stopping.clone();
+    let drained = async move {
+        let _ = deadline.wait_for(|stop| *stop).await;
+        tokio::time::sleep(DRAIN_MAX).await;
+    };
+    let serving = axum::serve(listener, app).with_graceful_shutdown(async move {
+        let _ = stopping.wait_for(|stop| *stop).await;
+    });
+    tokio::select! {
+        served = serving => if let Err(error) = served { tracing::error!(%error, "stopped answering") },
+        () = drained => tracing::warn!("closed connections that were still open"),
+    }
+}
+
+async fn forget_idle_clients(state: AppState, mut stopping: watch::Receiver<bool>) {
+    let mut turns = tokio::time::interval(FORGET_EVERY);
+    loop {
+        tokio::select! {
+            _ = turns.tick() => state.limits.forget_idle(),
+            _ = stopping.wait_for(|stop| *stop) => return,
+        }
+    }
+}
+
+impl Server {
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub const fn state(&self) -> &AppState {
+        &self.state
+    }
+
+    /// Stops taking requests and waits until those under way are answered, at most [`DRAIN_MAX`].
+    pub async fn stop(self) {
+        self.stop.send_replace(true);
+        for task in self.tasks {
+            if let Err(error) = task.await {
+                tracing::error!(%error, "a task of the server ended badly");
+            }
+        }
+    }
+}
