@@ -100,6 +100,17 @@ CREATE TABLE hosts (
     created_at BIGINT NOT NULL
 );
 
+-- Every boot of a host that reported, so that a late report is told from a second machine with the same credential.
+CREATE TABLE host_boots (
+    host_id TEXT NOT NULL REFERENCES hosts (id),
+    boot_id TEXT NOT NULL,
+    first_at BIGINT NOT NULL,            -- receipt of its first accepted report
+    seq BIGINT NOT NULL,                 -- of its newest accepted report, as the two below
+    last_at BIGINT NOT NULL,
+    last_mono_ms BIGINT NOT NULL,
+    PRIMARY KEY (host_id, boot_id)
+);
+
 CREATE TABLE join_tokens (
     id TEXT NOT NULL PRIMARY KEY,
     secret_sha256 TEXT NOT NULL UNIQUE,
@@ -259,6 +270,32 @@ CREATE TABLE lease_gpus (
 );
 -- A GPU is in at most one live lease, whoever asks and however many ask at once.
 CREATE UNIQUE INDEX one_live_lease_per_gpu ON lease_gpus (gpu_uuid) WHERE released_at IS NULL;
+
+-- What the planner remembers of an instance between two plans; written only together with the instance.
+CREATE TABLE instance_plans (
+    instance_id TEXT NOT NULL PRIMARY KEY REFERENCES instances (id),
+    published_generation BIGINT,         -- the goal that the host was last told, NULL: none yet
+    published_goal TEXT,
+    published_revision BIGINT,           -- of the host's desired document that first carried it
+    failed_sets TEXT NOT NULL,           -- JSON: sets of cards that failed since the last start
+    progress_at BIGINT NOT NULL          -- last sign of progress while not yet ready
+);
+
+-- Copies that a host shows and must not keep (moved or terminated instances): published with the goal absent until gone.
+CREATE TABLE evictions (
+    host_id TEXT NOT NULL REFERENCES hosts (id),
+    instance_id TEXT NOT NULL REFERENCES instances (id),
+    generation BIGINT NOT NULL,
+    created_at BIGINT NOT NULL,
+    PRIMARY KEY (host_id, instance_id)
+);
+
+-- Placements take turns on this row, so that many at once neither choose the same cards nor retry each other to death.
+CREATE TABLE placement_turns (
+    id BIGINT NOT NULL PRIMARY KEY CHECK (id = 1),
+    turns BIGINT NOT NULL
+);
+INSERT INTO placement_turns (id, turns) VALUES (1, 0);
 
 CREATE TABLE instance_events (
     id TEXT NOT NULL PRIMARY KEY,
