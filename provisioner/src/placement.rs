@@ -117,3 +117,6 @@ fn judge(
     let choice = open.then(|| best(table, allowed, resolved.cards, resolved.floor)).flatten();
     choice.ok_or_else(|| refusal::reason(table, standing, healthy, allowed, resolved))
 }
+
+#[cfg(test)]
+mod tests;
