@@ -6,9 +6,10 @@
 //!
 //! * [`money`], [`rate`]: micro-CNY, prices per hour, and the cumulative floor that makes settlement instants irrelevant.
 //! * [`account`], [`transfer`], [`wallet`]: double entry; every transfer has one debit, one credit and sums to zero.
-//! * [`grant`], [`funds`]: the buckets of a wallet and the order in which they are drawn.
+//! * [`grant`], [`funds`]: the buckets of a wallet and the order in which they are drawn. [`hold`], [`gate`]: what a start reserves.
 //! * [`price`]: append-only price versions. [`coverage`], [`segment`], [`evidence`]: which milliseconds are proven, on whose card.
-//! * [`settlement`]: what to post now.
+//! * [`settlement`], [`exhaustion`]: what to post now, and the instant at which the money ends.
+//! * [`states`]: which states bill. [`charge`]: the lines a customer reads.
 //!
 //! The life of a yuan: a grant enters a wallet by a transfer; a segment collects evidence; `settle` plans transfers from grants to
 //! revenue for seconds not yet settled; `forecast` says when the grants end; the segment closes at that instant.
@@ -16,15 +17,20 @@
 #![deny(clippy::float_arithmetic)]
 
 pub mod account;
+pub mod charge;
 pub mod coverage;
 mod derived;
 pub mod evidence;
+pub mod exhaustion;
 pub mod funds;
+pub mod gate;
 pub mod grant;
+pub mod hold;
 pub mod money;
 pub mod price;
 pub mod rate;
 pub mod segment;
 pub mod settlement;
+pub mod states;
 pub mod transfer;
 pub mod wallet;

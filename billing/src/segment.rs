@@ -220,7 +220,11 @@ impl Segment {
             _ if self.confirmed(ended_at) < self.settled.seconds => {
                 Err(InvalidSegment::SettledPast(self.terms.id))
             }
-            _ => Ok(Self { state: SegmentState::Closed { ended_at, reason }, ..self }),
+            _ => {
+                // What lies beyond the end never counts, so a closed segment is the same however its evidence came in.
+                let coverage = self.coverage.split(self.terms.anchor.mono_at(ended_at).get()).0;
+                Ok(Self { coverage, state: SegmentState::Closed { ended_at, reason }, ..self })
+            }
         }
     }
 

@@ -6,7 +6,11 @@
 //! `draw.before.remaining()`, and the transfer ids, which follow from segment, first second and grant, are new. A plan that lost a
 //! race changes no row; the next tick makes another.
 //!
-//! When a grant expires, its segments are settled up to that instant first; [`crate::funds::Funds::next_expiry`] says when.
+//! The instant of a plan is both how far seconds are settled and when grants are drawn, and it may lie in the past. So when a grant
+//! has expired ([`crate::funds::Funds::next_expiry`]), settle at one microsecond before that instant, post [`Grant::expiry`], then go
+//! on; and when the money has ended, close and settle at the computed instant. Seconds proven only after that draw on what is left.
+//!
+//! [`Grant::expiry`]: crate::grant::Grant::expiry
 
 use tarn_protocol::ids::SegmentId;
 use tarn_protocol::units::Timestamp;
@@ -74,28 +78,28 @@ pub fn due_price<'book>(segment: &Segment, book: &'book PriceBook, now: Timestam
     newer.find(|price| price.effective_from > opened_at && price.effective_from < end)
 }
 
-/// Plans the settlement of `segment` from `funds` at `now`.
+/// Plans the settlement of `segment` from `funds` at `at`.
 pub fn settle(
     segment: &Segment,
     book: &PriceBook,
     funds: &Funds,
-    now: Timestamp,
+    at: Timestamp,
 ) -> Result<Settlement, SettleError> {
     let terms = segment.terms();
-    if let Some(price) = due_price(segment, book, now) {
+    if let Some(price) = due_price(segment, book, at) {
         return Err(SettleError::PriceChanged {
             segment_id: terms.id.clone(),
             price: Box::new(price.clone()),
         });
     }
     let before = segment.settled();
-    let confirmed = segment.confirmed(now).max(before.seconds);
-    let budget = before.micros.checked_add(funds.available(now))?;
+    let confirmed = segment.confirmed(at).max(before.seconds);
+    let budget = before.micros.checked_add(funds.available(at))?;
     let affordable = terms.rate.last_affordable(budget).unwrap_or(before.seconds);
     let seconds = confirmed.min(affordable).max(before.seconds);
     let after = Settled { seconds, micros: terms.rate.charged(seconds) };
-    let (draws, funds_after) = funds.draw(after.micros.checked_sub(before.micros)?, now)?;
-    let charges = draws.into_iter().map(|draw| charge(segment, before.seconds, draw, now));
+    let (draws, funds_after) = funds.draw(after.micros.checked_sub(before.micros)?, at)?;
+    let charges = draws.into_iter().map(|draw| charge(segment, before.seconds, draw, at));
     Ok(Settlement {
         segment_id: terms.id.clone(),
         before,
@@ -112,22 +116,22 @@ pub fn settle_all<'segment>(
     segments: impl IntoIterator<Item = &'segment Segment>,
     book: &PriceBook,
     funds: &Funds,
-    now: Timestamp,
+    at: Timestamp,
 ) -> Result<Vec<Settlement>, SettleError> {
     let mut left = funds.clone();
     let plan = |segment| {
-        let settlement = settle(segment, book, &left, now)?;
+        let settlement = settle(segment, book, &left, at)?;
         left = settlement.funds_after.clone();
         Ok(settlement)
     };
     segments.into_iter().map(plan).collect()
 }
 
-fn charge(segment: &Segment, first: Seconds, draw: Draw, now: Timestamp) -> Result<Charge, InvalidTransfer> {
+fn charge(segment: &Segment, first: Seconds, draw: Draw, at: Timestamp) -> Result<Charge, InvalidTransfer> {
     let revenue = Account::new(AccountKind::RevenueGpu, None).expect("revenue is a system account");
     let id = settlement_id(segment.id(), segment.opened_at(), first, draw.grant_id());
     let subject = Subject { segment_id: Some(segment.id().clone()), ..draw.before.subject() };
     let accounts = (draw.before.wallet(), revenue);
-    let transfer = Transfer::new(id, TransferKind::Usage, accounts, draw.amount, subject, now)?;
+    let transfer = Transfer::new(id, TransferKind::Usage, accounts, draw.amount, subject, at)?;
     Ok(Charge { transfer, draw })
 }
