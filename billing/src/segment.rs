@@ -90,7 +90,7 @@ pub struct SegmentTerms {
     pub anchor: Anchor,
 }
 
-/// Why a segment ended.
+/// Why a segment ended. Of two reasons at one instant the one declared first is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CloseReason {
@@ -211,12 +211,14 @@ impl Segment {
         }
     }
 
-    /// Ends the segment at `ended_at` (never before its opening). Of several racing ends the earliest stands, in whatever order
-    /// they arrive; an end after one already known changes nothing.
+    /// Ends the segment at `ended_at` (never before its opening). Of several racing ends the earliest stands, and of those at one
+    /// instant the reason declared first, in whatever order they arrive; any other end changes nothing.
     pub fn close(self, ended_at: Timestamp, reason: CloseReason) -> Result<Self, InvalidSegment> {
         let ended_at = ended_at.max(self.opened_at());
         match self.state {
-            SegmentState::Closed { ended_at: known, .. } if known <= ended_at => Ok(self),
+            SegmentState::Closed { ended_at: known, reason: why } if (known, why) <= (ended_at, reason) => {
+                Ok(self)
+            }
             _ if self.confirmed(ended_at) < self.settled.seconds => {
                 Err(InvalidSegment::SettledPast(self.terms.id))
             }

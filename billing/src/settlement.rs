@@ -8,7 +8,9 @@
 //!
 //! The instant of a plan is both how far seconds are settled and when grants are drawn, and it may lie in the past. So when a grant
 //! has expired ([`crate::funds::Funds::next_expiry`]), settle at one microsecond before that instant, post [`Grant::expiry`], then go
-//! on; and when the money has ended, close and settle at the computed instant. Seconds proven only after that draw on what is left.
+//! on; and when the money has ended, close and settle at the computed instant. Settle before a grant is given too, so that no second
+//! draws on money that came after it. Seconds proven only after that draw on what is there then: the total is the same, the bucket
+//! may differ.
 //!
 //! [`Grant::expiry`]: crate::grant::Grant::expiry
 

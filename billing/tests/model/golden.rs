@@ -1,0 +1,182 @@
+//! The golden vector and single properties: M4, M9, M11, M16, M17, M19.
+
+use proptest::prelude::*;
+use tarn_billing::charge::{BucketWidth, buckets};
+use tarn_billing::exhaustion::{Runway, forecast};
+use tarn_billing::grant::GrantKind;
+use tarn_billing::money::Micros;
+use tarn_billing::rate::{Rate, Seconds};
+use tarn_billing::segment::{Anchor, CloseReason, InvalidSegment};
+use tarn_billing::settlement::settle;
+use tarn_billing::transfer::{InvalidTransfer, TransferKind};
+use tarn_protocol::ids::TransferId;
+use tarn_protocol::units::{BootId, MonoMillis};
+
+use crate::ledger::Ledger;
+use crate::world::{Run, at, grant, offer};
+
+fn run() -> Run {
+    Run { instance: 1, generation: 1, offer: 0, primary: 3, ready: 0, skew: 77_000 }
+}
+
+/// A ledger with one open segment at `hourly` micros, and `credit` micros of trial credit.
+fn ledger(hourly: i64, credit: i64) -> Ledger {
+    let mut ledger = Ledger::new();
+    ledger.give(grant(1, GrantKind::Trial, credit, 0, None));
+    let rate = Rate::per_hour(Micros::new(hourly)).unwrap();
+    let price = ledger.book.append(&offer(0), rate, at(0), at(0)).unwrap();
+    ledger.insert(run().open(&price, 0));
+    ledger
+}
+
+#[test]
+fn m19_ten_yuan_at_two_forty_end_at_second_15000() {
+    let mut ledger = ledger(2_400_000, 10_000_000);
+    let grace_ms = 1_700;
+    for minute in 0..250 {
+        let now = at(minute * 60_000);
+        let runway = forecast(ledger.segments.values(), &ledger.book, &ledger.funds(), now);
+        assert_eq!(runway, Ok(Runway::Until(at(15_000_000))), "the end never moves");
+        ledger.prove(&run().evidence(0, minute * 60_000, (minute + 1) * 60_000, 0), now);
+        ledger.settle(now);
+    }
+    ledger.settle(at(14_999_999));
+    assert_eq!(ledger.revenue(), Micros::new(9_999_333));
+
+    // The agent enforces the same instant on its own clock, and takes a moment to do it.
+    let segment = ledger.open_segments().next().unwrap();
+    let run_until = segment.run_until(at(15_000_000));
+    assert_eq!(run_until.mono_ms, run().mono(15_000_000));
+    ledger.prove(&run().evidence(251, 15_000_000, 15_000_000 + grace_ms, 0), at(15_003_000));
+    ledger.close(|_| true, at(15_000_000), CloseReason::BalanceExhausted);
+    ledger.settle(at(15_003_000));
+    assert_eq!(ledger.revenue().to_string(), "10.00");
+    assert_eq!(ledger.funds().available(at(15_003_000)), Micros::ZERO);
+    assert!(ledger.open_segments().next().is_none());
+    ledger.audit();
+}
+
+#[test]
+fn m19_a_late_close_still_costs_the_tenant_ten_yuan() {
+    let mut ledger = ledger(2_400_000, 10_000_000);
+    ledger.prove(&run().evidence(0, 0, 20_000_000, 0), at(20_000_000));
+    let segment = ledger.open_segments().next().unwrap().clone();
+    let plan = settle(&segment, &ledger.book, &ledger.funds(), at(20_000_000)).unwrap();
+    assert_eq!((plan.after.seconds.get(), plan.unpaid.get()), (15_000, 5_000));
+    assert_eq!(plan.amount().to_string(), "10.00");
+    ledger.settle(at(20_000_000));
+    let runway = forecast(ledger.segments.values(), &ledger.book, &ledger.funds(), at(20_000_000));
+    assert_eq!(runway, Ok(Runway::Until(at(15_000_000))), "an end in the past is found");
+}
+
+#[test]
+fn m11_the_earliest_end_stands_and_settled_seconds_stay() {
+    let segment = ledger(2_400_000, 10_000_000).open_segments().next().unwrap().clone();
+    let ends =
+        [(40, CloseReason::HostLost), (20, CloseReason::UserRequest), (30, CloseReason::BalanceExhausted)];
+    for turn in 0..3 {
+        let mut order = ends;
+        order.rotate_left(turn);
+        let closed = order.into_iter().fold(segment.clone(), |segment, (seconds, reason)| {
+            segment.close(at(seconds * 1000), reason).unwrap()
+        });
+        assert_eq!(closed.ended_at(), Some(at(20_000)));
+        assert_eq!(closed.clone().close(at(90_000), CloseReason::Failed), Ok(closed));
+    }
+    let mut settled = ledger(2_400_000, 10_000_000);
+    settled.prove(&run().evidence(0, 0, 60_000, 0), at(60_000));
+    settled.settle(at(60_000));
+    let segment = settled.open_segments().next().unwrap().clone();
+    let refused = segment.clone().close(at(59_000), CloseReason::HostLost);
+    assert_eq!(refused, Err(InvalidSegment::SettledPast(segment.id().clone())));
+}
+
+#[test]
+fn m17_reversals_go_back_to_the_bucket_and_never_beyond_the_charge() {
+    let mut ledger = ledger(3_600_000, 10_000_000);
+    ledger.prove(&run().evidence(0, 0, 5_000, 0), at(5_000));
+    ledger.settle(at(5_000));
+    let charge = ledger.transfers.values().find(|transfer| transfer.kind() == TransferKind::Usage).unwrap();
+    assert_eq!(charge.amount(), Micros::new(5_000));
+    let back = |amount, reversed| {
+        charge.reversal(TransferId::new(at(0), 9), Micros::new(amount), Micros::new(reversed), at(6_000))
+    };
+    assert_eq!(back(5_000, 1), Err(InvalidTransfer::ExceedsOriginal));
+    let reversal = back(2_000, 3_000).unwrap();
+    assert_eq!((reversal.credit(), reversal.debit()), (charge.debit(), charge.credit()));
+    assert_eq!(reversal.subject().reverses.as_ref(), Some(charge.id()));
+    assert_eq!(
+        reversal.reversal(TransferId::new(at(0), 8), Micros::new(1), Micros::ZERO, at(7_000)),
+        Err(InvalidTransfer::NotReversible)
+    );
+}
+
+#[test]
+fn m16_a_year_of_eight_cards_at_the_top_price() {
+    let year_ms = 365 * 24 * 3600 * 1000;
+    let mut ledger = ledger(Rate::MAX.hourly().get(), i64::MAX / 4);
+    ledger.prove(&run().evidence(0, 0, year_ms, 0), at(year_ms));
+    let segment = ledger.open_segments().next().unwrap();
+    let plan = settle(segment, &ledger.book, &ledger.funds(), at(year_ms)).unwrap();
+    assert_eq!((plan.amount().get(), plan.unpaid), (8_760 * Rate::MAX.hourly().get(), Seconds::ZERO));
+    assert!(Micros::checked_sum([plan.amount(); 8]).is_ok());
+    assert!(forecast([segment], &ledger.book, &ledger.funds(), at(year_ms)).is_ok());
+}
+
+#[test]
+fn buckets_cut_at_utc_hours() {
+    let mut ledger = ledger(2_400_000, 10_000_000);
+    ledger.prove(&run().evidence(0, 0, 9_000_500, 0), at(9_000_500));
+    ledger.settle(at(9_000_500));
+    let segments: Vec<_> = ledger.segments.values().cloned().collect();
+    let cut = buckets(&segments, BucketWidth::Hour, at(-1), at(20_000_000)).unwrap();
+    assert!(cut.windows(2).all(|pair| pair[0].ends_at == pair[1].starts_at));
+    assert!(cut[1..].iter().all(|bucket| bucket.starts_at.as_micros() % 3_600_000_000 == 0));
+    assert_eq!(cut.iter().map(|bucket| bucket.seconds.get()).sum::<i64>(), 9_000);
+    assert_eq!(cut.iter().map(|bucket| bucket.amount.get()).sum::<i64>(), 6_000_000);
+    assert!(buckets(&segments, BucketWidth::Hour, at(0), at(1 << 40)).is_err());
+}
+
+proptest! {
+    #[test]
+    fn m4_any_split_of_settlement_instants_bills_the_same(
+        hourly in 1i64..1_000_000_000, credit in 1i64..50_000_000, mut instants in prop::collection::vec(0i64..60_000_000, 0..20),
+    ) {
+        let ends = [instants.len(), 0].map(|kept| {
+            instants.truncate(kept);
+            instants.sort_unstable();
+            let mut ledger = ledger(hourly, credit);
+            ledger.prove(&run().evidence(0, 0, 60_000_000, 0), at(0));
+            instants.iter().chain([&60_000_000]).for_each(|instant| ledger.settle(at(*instant)));
+            ledger.audit();
+            (ledger.revenue(), ledger.segments, ledger.transfers.len())
+        });
+        prop_assert_eq!(ends[0].0, ends[1].0);
+        prop_assert_eq!(&ends[0].1, &ends[1].1);
+        prop_assert!(ends[0].2 >= ends[1].2);
+    }
+
+    #[test]
+    fn m9_a_host_clock_that_lies_never_bills_beyond_control_plane_time(
+        from in 0i64..10_000_000, claimed in 0i64..1_000_000_000, elapsed in 0i64..100_000_000,
+    ) {
+        let mut ledger = ledger(2_400_000, 1);
+        ledger.prove(&run().evidence(0, from, from + claimed, 0), at(elapsed));
+        let segment = ledger.open_segments().next().unwrap();
+        let expected = (elapsed.min(from + claimed) - from).max(0) / 1000;
+        prop_assert_eq!(segment.confirmed(at(elapsed)).get(), expected);
+        let closed = segment.clone().close(at(elapsed / 2), CloseReason::UserRequest).unwrap();
+        prop_assert!(closed.confirmed(at(1 << 40)).get() <= elapsed / 2000);
+    }
+
+    #[test]
+    fn an_anchor_never_lies_before_its_bound(
+        received in 0i64..1_000_000, age in 0u64..1_000_000, bound in 0i64..1_000_000,
+    ) {
+        let (report, ready) = (MonoMillis::new(5_000_000), MonoMillis::new(5_000_000 - age));
+        let anchor = Anchor::from_report(at(received), BootId::new("b"), report, ready, at(bound));
+        prop_assert!(anchor.at >= at(bound));
+        prop_assert_eq!(anchor.instant_of(report), at(received).max(anchor.at));
+        prop_assert_eq!(anchor.mono_at(anchor.instant_of(report)), report.max(anchor.mono_ms));
+    }
+}
