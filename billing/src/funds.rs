@@ -3,6 +3,7 @@
 use tarn_protocol::ids::GrantId;
 use tarn_protocol::units::Timestamp;
 
+use crate::account::AccountKind;
 use crate::grant::Grant;
 use crate::money::{Micros, OutOfRange};
 
@@ -82,6 +83,32 @@ impl Funds {
         Ok((draws, after))
     }
 
+    /// Which wallet accounts keep back `amount` for a hold: the money that is drawn last, so that draws of what is available never
+    /// reach it. Whole or nothing.
+    pub fn reserve(&self, amount: Micros, at: Timestamp) -> Result<Vec<(AccountKind, Micros)>, Shortfall> {
+        let available = self.available(at);
+        if amount > available {
+            return Err(Shortfall { wanted: amount, available });
+        }
+        // Older holds keep the very end; this one takes what comes before it.
+        let (mut older, mut wanted) = (self.held, amount.max(Micros::ZERO));
+        let mut parts: Vec<(AccountKind, Micros)> = Vec::new();
+        for grant in self.grants.iter().rev().filter(|grant| grant.spendable(at)) {
+            let taken = older.min(grant.remaining());
+            older = Micros::new(older.get() - taken.get());
+            let part = wanted.min(Micros::new(grant.remaining().get() - taken.get()));
+            wanted = Micros::new(wanted.get() - part.get());
+            let account = grant.terms().kind.wallet();
+            match parts.last_mut() {
+                _ if part == Micros::ZERO => {}
+                Some((kind, sum)) if *kind == account => *sum = Micros::new(sum.get() + part.get()),
+                _ => parts.push((account, part)),
+            }
+        }
+        debug_assert_eq!(wanted, Micros::ZERO, "available covers the hold");
+        Ok(parts)
+    }
+
     /// The next instant after `at` at which a grant with money in it expires.
     pub fn next_expiry(&self, at: Timestamp) -> Option<Timestamp> {
         let funded = self.grants.iter().filter(|grant| grant.remaining() > Micros::ZERO);
@@ -96,7 +123,7 @@ mod tests {
     use proptest::prelude::*;
     use tarn_protocol::ids::TenantId;
 
-    fn grant(number: u128, kind: GrantKind, priority: i32, amount: i64, expires_at: Option<i64>) -> Grant {
+    fn grant(number: u128, kind: GrantKind, priority: i64, amount: i64, expires_at: Option<i64>) -> Grant {
         Grant::new(GrantTerms {
             id: GrantId::new(Timestamp::from_micros(0), number),
             tenant_id: TenantId::new(Timestamp::from_micros(0), 1),
@@ -138,6 +165,21 @@ mod tests {
         assert_eq!((transfer.amount(), spent.remaining()), (Micros::new(10), Micros::ZERO));
         assert_eq!(funds.grants()[0].expiry(Timestamp::from_micros(49)), Ok(None));
         assert_eq!(spent.expiry(Timestamp::from_micros(51)), Ok(None));
+    }
+
+    #[test]
+    fn a_hold_keeps_what_is_drawn_last() {
+        let at = Timestamp::from_micros(10);
+        let grants = || vec![grant(1, GrantKind::Trial, 0, 50, None), grant(2, GrantKind::Cash, 0, 30, None)];
+        let reserve = |held: i64, amount: i64| {
+            Funds::new(grants(), Micros::new(held)).unwrap().reserve(Micros::new(amount), at)
+        };
+        let (cash, promo) = (AccountKind::WalletCash, AccountKind::WalletPromo);
+        assert_eq!(reserve(0, 30), Ok(vec![(cash, Micros::new(30))]));
+        assert_eq!(reserve(0, 40), Ok(vec![(cash, Micros::new(30)), (promo, Micros::new(10))]));
+        assert_eq!(reserve(20, 15), Ok(vec![(cash, Micros::new(10)), (promo, Micros::new(5))]));
+        assert_eq!(reserve(40, 40), Ok(vec![(promo, Micros::new(40))]));
+        assert!(reserve(40, 41).is_err());
     }
 
     proptest! {

@@ -22,7 +22,7 @@ pub struct StartRequest<'a> {
     pub starting: Rate,
 }
 
-/// A start that may go ahead, once this much is held for it: an hour of its rate.
+/// A start that may go ahead, once this much is held for it: an hour of its rate. [`Funds::reserve`] says on which accounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Admitted {
     pub hold: Micros,

@@ -81,7 +81,7 @@ pub struct GrantTerms {
     pub tenant_id: TenantId,
     pub kind: GrantKind,
     /// Lower is drawn earlier, among grants of the same wallet.
-    pub priority: i32,
+    pub priority: i64,
     pub amount: Micros,
     pub granted_at: Timestamp,
     /// `None`: never. Cash never expires.
@@ -187,7 +187,7 @@ impl Grant {
     }
 
     /// Credit before cash, then priority, then the earliest expiry (never last), then id.
-    pub(crate) fn draw_key(&self) -> (bool, i32, Timestamp, &GrantId) {
+    pub(crate) fn draw_key(&self) -> (bool, i64, Timestamp, &GrantId) {
         let never = Timestamp::from_micros(i64::MAX);
         let cash = self.terms.kind == GrantKind::Cash;
         (cash, self.terms.priority, self.terms.expires_at.unwrap_or(never), self.id())

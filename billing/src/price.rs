@@ -13,7 +13,7 @@ use tarn_protocol::units::Timestamp;
 
 use crate::rate::Rate;
 
-/// The number of a price of one offer: 1, 2, 3 …
+/// The number of a price; those of one offer grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PriceVersion(i64);
@@ -109,9 +109,9 @@ impl PriceBook {
 
     fn push(&mut self, price: Price) -> Result<(), InvalidPrice> {
         let versions = self.prices.entry(price.offer_id.clone()).or_default();
-        let follows = versions.last().is_none_or(|last| {
-            last.version.next() == price.version && last.effective_from < price.effective_from
-        });
+        let follows = versions
+            .last()
+            .is_none_or(|last| last.version < price.version && last.effective_from < price.effective_from);
         if !follows {
             return Err(InvalidPrice::OutOfOrder(price.offer_id));
         }
