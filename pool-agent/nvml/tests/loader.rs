@@ -1,0 +1,220 @@
+//! The stand-in through the real loader, before the simulated driver: a C program that knows nothing of pools reads NVML.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use tarn_protocol::hardware::{LinkClass, LinkGrade};
+use tarn_protocol::ids::{InstanceId, LeaseId};
+use tarn_protocol::pool_config::{Donor, FILE_NAME, Policy, PoolConfig, Primary, VERSION};
+use tarn_protocol::units::{Bytes, Generation, Timestamp};
+use tarn_sim::Host;
+
+const NOT_SUPPORTED: &str = "3";
+const NOT_FOUND: &str = "6";
+const INVALID_ARGUMENT: &str = "2";
+const DONOR_BYTES: u64 = 23 << 30;
+
+/// Where cargo puts what it builds: two directories above a test's own executable.
+fn artefact(name: &str) -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    let path = own.parent().unwrap().parent().unwrap().join(name);
+    assert!(path.exists(), "{} is missing: run `make build` first", path.display());
+    path
+}
+
+struct Bench {
+    directory: tempfile::TempDir,
+    host: Host,
+    reader: PathBuf,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let artefacts = artefact("libtarn_sim_cuda.so");
+        let host =
+            Host::create(&directory.path().join("host"), "rtx4090-x8-seed", 7, artefacts.parent().unwrap())
+                .unwrap();
+        let reader = directory.path().join("reader");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reader.c");
+        let compiled = Command::new("cc").arg(source).arg("-o").arg(&reader).arg("-ldl").status().unwrap();
+        assert!(compiled.success());
+        let seat = directory.path().join("lib");
+        std::fs::create_dir(&seat).unwrap();
+        std::fs::copy(artefact("libtarn_standin_nvml.so"), seat.join("libnvidia-ml.so.1")).unwrap();
+        symlink(host.lib_dir().join("libnvidia-ml.so.1"), seat.join("libnvidia-ml-real.so.1")).unwrap();
+        Self { directory, host, reader }
+    }
+
+    fn seat(&self) -> PathBuf {
+        self.directory.path().join("lib")
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.path().join("broker.sock")
+    }
+
+    fn pool(&self, donors: std::ops::Range<usize>) -> PoolConfig {
+        let card = |at: usize| &self.host.gpus()[at];
+        let at = Timestamp::from_micros(1_000_000);
+        PoolConfig {
+            version: VERSION,
+            instance_id: InstanceId::new(at, 1),
+            lease_id: LeaseId::new(at, 2),
+            generation: Generation::new(1),
+            primary: Primary {
+                uuid: card(0).uuid.parse().unwrap(),
+                pci_bus_id: card(0).pci.clone(),
+                minor: 0,
+                memory_bytes: Bytes::mib(24560),
+                cap_bytes: None,
+            },
+            donors: donors
+                .map(|at| Donor {
+                    uuid: card(at).uuid.parse().unwrap(),
+                    pci_bus_id: card(at).pci.clone(),
+                    minor: u32::try_from(at).unwrap(),
+                    reserved_bytes: Bytes::new(DONOR_BYTES),
+                    link_class: LinkClass::PcieP2p,
+                    grade: LinkGrade::B,
+                    read_mb_per_second: 22_900,
+                    certificate_id: None,
+                })
+                .collect(),
+            policy: Policy::default(),
+            broker_socket: self.socket(),
+            standin_log: self.seat().join("standin.log"),
+        }
+    }
+
+    fn write(&self, pool: &PoolConfig) {
+        std::fs::write(self.seat().join(FILE_NAME), serde_json::to_vec(pool).unwrap()).unwrap();
+    }
+
+    fn broker(&self) -> Broker {
+        let mut child = Command::new(artefact("tarn-broker"))
+            .arg("--config")
+            .arg(self.seat().join(FILE_NAME))
+            .arg("--socket")
+            .arg(self.socket())
+            .arg("--state")
+            .arg(self.directory.path().join("ledger.json"))
+            .arg("--nvml")
+            .arg(self.host.lib_dir().join("libnvidia-ml.so.1"))
+            .env("LD_LIBRARY_PATH", self.host.lib_dir())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Broker(child)
+    }
+
+    /// What the program printed, by key.
+    fn read(&self) -> BTreeMap<String, String> {
+        let foreign = &self.host.gpus()[1];
+        let output = Command::new(&self.reader)
+            .args([&foreign.uuid, &foreign.pci])
+            .env_clear()
+            .env("LD_LIBRARY_PATH", self.seat())
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{text}");
+        assert!(output.stderr.is_empty(), "the stand-in prints nothing");
+        text.lines()
+            .filter_map(|line| line.split_once(' '))
+            .map(|(key, value)| (key.into(), value.into()))
+            .collect()
+    }
+}
+
+struct Broker(Child);
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn m10_one_card_with_the_pools_total_in_both_memory_forms() {
+    let bench = Bench::new();
+    let pool = bench.pool(1..4);
+    bench.write(&pool);
+    let _broker = bench.broker();
+    let seen = bench.read();
+    assert_eq!(seen["count"], "1");
+    assert_eq!(seen["uuid"], pool.primary.uuid.as_str());
+    assert_eq!(seen["index"], "0");
+    assert_eq!(seen["total"], pool.total_bytes().to_string());
+    assert_eq!(seen["total-v2"], seen["total"]);
+    assert_eq!(seen["sum-v2"], seen["total"]);
+    assert_eq!(seen["free-v2"], seen["free"]);
+    assert_eq!(seen["name"], "NVIDIA GeForce RTX 4090");
+    let free: u64 = seen["free"].parse().unwrap();
+    assert!(free > 3 * DONOR_BYTES && free <= pool.total_bytes().get());
+}
+
+#[test]
+fn donors_are_not_found_by_any_route_and_links_lead_nowhere() {
+    let bench = Bench::new();
+    bench.write(&bench.pool(1..4));
+    let _broker = bench.broker();
+    let seen = bench.read();
+    assert_eq!(seen["index-1"], INVALID_ARGUMENT);
+    assert_eq!(seen["by-uuid"], NOT_FOUND);
+    assert_eq!(seen["by-uuid-handle"], "0");
+    assert_eq!(seen["by-pci"], NOT_FOUND);
+    assert_eq!(seen["own-uuid"], "0");
+    assert_eq!(seen["nvlink"], NOT_SUPPORTED);
+}
+
+#[test]
+fn m7_null_and_wrong_arguments_answer_as_the_real_library_does() {
+    let bench = Bench::new();
+    let bare = bench.read();
+    bench.write(&bench.pool(1..4));
+    let _broker = bench.broker();
+    let pooled = bench.read();
+    for key in ["count-null", "handle-null", "memory-null", "memory-v2-bad-version"] {
+        assert_eq!(pooled[key], bare[key], "{key}");
+        assert_ne!(pooled[key], "0", "{key}");
+    }
+}
+
+#[test]
+fn without_a_pool_config_nothing_changes() {
+    let bench = Bench::new();
+    let seen = bench.read();
+    assert_eq!(seen["count"], "8");
+    assert_eq!(seen["by-uuid"], "0");
+    assert_eq!(seen["nvlink"], "0");
+}
+
+#[test]
+fn without_a_broker_the_primary_is_shown_alone_and_the_log_says_why() {
+    let bench = Bench::new();
+    let pool = bench.pool(1..4);
+    bench.write(&pool);
+    let seen = bench.read();
+    assert_eq!(seen["count"], "1");
+    assert_eq!(seen["total"], pool.primary_bytes().to_string());
+    let log = std::fs::read_to_string(&pool.standin_log).unwrap();
+    assert!(log.contains("no broker answers"), "{log}");
+}
+
+#[test]
+fn an_unreadable_pool_config_shows_the_bare_library_and_the_log_says_why() {
+    let bench = Bench::new();
+    std::fs::write(bench.seat().join(FILE_NAME), "{").unwrap();
+    let seen = bench.read();
+    assert_eq!(seen["init"], "0");
+    let log = std::fs::read_to_string(bench.seat().join("standin.log")).unwrap();
+    assert!(log.contains("not valid JSON"), "{log}");
+}
