@@ -52,8 +52,20 @@ rows! {
         amount_micros: Micros,
         balance_after_micros: Option<Micros>,
         segment_id: Option<SegmentId>,
+        grant_id: Option<GrantId>,
         memo: String,
         created_at: Timestamp,
+    }
+    /// The ledger's invariants, counted.
+    AuditRow / AuditRaw {
+        transfers: u64,
+        /// Whose entries are not two that sum to zero. Always 0.
+        unbalanced_transfers: u64,
+        wallets: u64,
+        /// Whose balance is not the sum of its entries and the newest running balance. Always 0.
+        wrong_wallets: u64,
+        /// Whose held amount is not the sum of its pending holds. Always 0.
+        wrong_holds: u64,
     }
 }
 

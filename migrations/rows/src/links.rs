@@ -27,6 +27,22 @@ rows! {
         /// `None`: the current verdict on this ordered pair.
         superseded_at: Option<Timestamp>,
     }
+    /// A current certificate as placement needs it.
+    FleetLinkRow / FleetLinkRaw {
+        id: CertificateId,
+        host_id: HostId,
+        from_uuid: GpuUuid,
+        to_uuid: GpuUuid,
+        class: LinkClass,
+        grade: LinkGrade,
+        passed: bool,
+        read_mb_per_second: u64,
+        write_mb_per_second: u64,
+        /// Valid under this driver and boot only.
+        driver_version: String,
+        boot_id: BootId,
+        created_at: Timestamp,
+    }
     ProbeOrderRow / ProbeOrderRaw {
         from_uuid: GpuUuid,
         to_uuid: GpuUuid,

@@ -1,5 +1,6 @@
 //! What a tenant has: balances, grants of credit, holds.
 
+use tarn_billing::account::AccountKind;
 use tarn_billing::grant::GrantKind;
 use tarn_billing::money::Micros;
 use tarn_protocol::ids::{AccountId, GrantId, HoldId, InstanceId, TenantId};
@@ -20,6 +21,7 @@ words! {
 rows! {
     BalanceRow / BalanceRaw {
         account_id: AccountId,
+        kind: AccountKind,
         posted_micros: Micros,
         held_micros: Micros,
         /// Seq of the newest entry.
