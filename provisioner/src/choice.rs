@@ -62,11 +62,11 @@ pub(crate) fn best(table: &Table<'_>, allowed: CardSet, size: usize, floor: Floo
         .candidates(size, floor)
         .iter()
         .filter(legal)
-        .map(|candidate| Choice { set: candidate.set, score: score(table, candidate, &before) })
+        .map(|candidate| Choice { set: candidate.set, score: score(table, *candidate, before) })
         .min_by_key(|choice| (choice.score, choice.set))
 }
 
-fn score(table: &Table<'_>, candidate: &Candidate, before: &[u8; GROUPS.len()]) -> Score {
+fn score(table: &Table<'_>, candidate: Candidate, before: [u8; GROUPS.len()]) -> Score {
     let left = table.free.minus(candidate.set);
     let after = table.topology.groups_in(left);
     let tried = table.excluded.iter().fold(CardSet::EMPTY, |all, failed| all.union(*failed));

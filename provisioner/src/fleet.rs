@@ -10,7 +10,7 @@ mod bucket;
 mod host;
 mod intake;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use tarn_protocol::ids::{GpuUuid, HostId};
 
@@ -47,8 +47,8 @@ pub struct Fleet {
     regions: Vec<String>,
     buckets: Vec<Bucket>,
     bucket_of: HashMap<BucketKey, u32>,
-    /// Buckets that hold a host.
-    occupied: BTreeSet<u32>,
+    /// Buckets that hold a host, in no order.
+    occupied: Vec<u32>,
 }
 
 impl Fleet {
@@ -113,11 +113,7 @@ impl Fleet {
     fn settle(&mut self, host: u32, idle: CardSet) {
         let old = self.hosts[host as usize].bucket;
         if let Some(old) = old {
-            let bucket = &mut self.buckets[old as usize];
-            bucket.hosts.remove(&host);
-            if bucket.hosts.is_empty() {
-                self.occupied.remove(&old);
-            }
+            self.leave(host, old);
         }
         let entry = &mut self.hosts[host as usize];
         entry.idle = idle;
@@ -127,8 +123,24 @@ impl Fleet {
             u32::try_from(self.buckets.len() - 1).expect("fewer buckets than cards")
         });
         entry.bucket = Some(bucket);
-        self.buckets[bucket as usize].hosts.insert(host);
-        self.occupied.insert(bucket);
+        let joined = &mut self.buckets[bucket as usize];
+        if joined.hosts.is_empty() {
+            joined.place = self.occupied.len();
+            self.occupied.push(bucket);
+        }
+        joined.hosts.insert(host);
+    }
+
+    fn leave(&mut self, host: u32, bucket: u32) {
+        let left = &mut self.buckets[bucket as usize];
+        left.hosts.remove(&host);
+        if left.hosts.is_empty() {
+            let place = left.place;
+            self.occupied.swap_remove(place);
+            if let Some(&moved) = self.occupied.get(place) {
+                self.buckets[moved as usize].place = place;
+            }
+        }
     }
 
     pub(crate) fn occupied(&self) -> impl Iterator<Item = &Bucket> {
@@ -149,6 +161,10 @@ impl Fleet {
 
     pub(crate) fn topology(&self, topology: u32) -> &Topology {
         &self.topologies[topology as usize]
+    }
+
+    pub(crate) fn topologies(&self) -> &[Topology] {
+        &self.topologies
     }
 
     pub(crate) fn locate(&self, uuid: &GpuUuid) -> Option<(u32, u8)> {

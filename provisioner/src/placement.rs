@@ -77,7 +77,7 @@ fn bucket_verdict(fleet: &Fleet, bucket: &Bucket, resolved: &Resolved) -> Verdic
         return Err(Reason::OtherRegion);
     }
     let topology = fleet.topology(key.topology);
-    let allowed = resolved.allowed(topology)?;
+    let allowed = resolved.allowed(key.topology)?;
     let table = Table { topology, free: key.free, warned: key.warned, excluded: &[] };
     let judge = || judge(&table, key.standing, key.healthy, allowed, resolved);
     // Remembered answers hold when the request accepts every card of the shape; mixed hosts are rare and asked each time.
@@ -98,7 +98,7 @@ fn host_verdict(fleet: &Fleet, index: u32, resolved: &Resolved) -> Verdict {
         return Err(Reason::OtherHost);
     }
     let topology = fleet.topology(host.topology);
-    let allowed = resolved.allowed(topology)?;
+    let allowed = resolved.allowed(host.topology)?;
     let key = host.bucket_key();
     let excluded = resolved.excluded.on(index);
     let table = Table { topology, free: key.free, warned: key.warned, excluded };

@@ -88,6 +88,8 @@ const EIGHTS_CARDS_MAX: usize = 12;
 #[derive(Debug, Clone)]
 pub(crate) struct Topology {
     shape: Shape,
+    /// Each kind with its cards.
+    kinds: Vec<(Kind, CardSet)>,
     candidates: Vec<OnceLock<Box<[Candidate]>>>,
     /// Per entry of `GROUPS`: how many such groups fit at once into each set of cards.
     packing: Vec<Box<[u8]>>,
@@ -96,7 +98,8 @@ pub(crate) struct Topology {
 impl Topology {
     pub fn new(shape: Shape) -> Self {
         let candidates = vec![OnceLock::new(); (CARDS_PER_HOST_MAX + 1) * Floor::COUNT];
-        let mut topology = Self { shape, candidates, packing: Vec::new() };
+        let kinds = cards_by_kind(&shape.kinds);
+        let mut topology = Self { shape, kinds, candidates, packing: Vec::new() };
         topology.packing = GROUPS.iter().map(|&(size, floor)| topology.pack(size, floor)).collect();
         topology
     }
@@ -114,7 +117,8 @@ impl Topology {
         let fits = |kind: &Kind| {
             model.is_none_or(|model| model == kind.model) && reaches(kind.memory_bytes, memory_bytes)
         };
-        (0..self.cards()).filter(|&card| fits(&self.shape.kinds[card])).collect()
+        let fitting = self.kinds.iter().filter(|(kind, _)| fits(kind));
+        fitting.fold(CardSet::EMPTY, |all, (_, cards)| all.union(*cards))
     }
 
     /// All sets of `size` cards that make a pool under `floor` on an empty, healthy host.
@@ -213,7 +217,16 @@ impl Topology {
     }
 }
 
+fn cards_by_kind(kinds: &[Kind]) -> Vec<(Kind, CardSet)> {
+    let mut distinct = kinds.to_vec();
+    distinct.sort_unstable();
+    distinct.dedup();
+    let cards =
+        |wanted: Kind| (0..).zip(kinds).filter(move |(_, kind)| **kind == wanted).map(|(card, _)| card);
+    distinct.into_iter().map(|kind| (kind, cards(kind).collect())).collect()
+}
+
 /// Whether `have` is `want` within 1 %, or more.
 pub(crate) fn reaches(have: Bytes, want: Bytes) -> bool {
-    u128::from(have.get()) * 100 >= u128::from(want.get()) * 99
+    have >= want || u128::from(have.get()) * 100 >= u128::from(want.get()) * 99
 }

@@ -36,13 +36,15 @@ pub(crate) struct BucketKey {
 pub(crate) struct Bucket {
     pub key: BucketKey,
     pub hosts: BTreeSet<u32>,
+    /// Where the fleet's list of occupied buckets names this one, while it holds a host.
+    pub place: usize,
     verdicts: Vec<OnceLock<Verdict>>,
 }
 
 impl Bucket {
     pub fn new(key: BucketKey) -> Self {
         let verdicts = vec![OnceLock::new(); (CARDS_PER_HOST_MAX + 1) * Floor::COUNT];
-        Self { key, hosts: BTreeSet::new(), verdicts }
+        Self { key, hosts: BTreeSet::new(), place: 0, verdicts }
     }
 
     /// The remembered answer for `size` cards under `floor`, all matching cards of the shape being allowed.

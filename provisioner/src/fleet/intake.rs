@@ -31,13 +31,11 @@ struct Interned<T>(HashMap<T, u32>);
 impl<T: std::hash::Hash + Eq + Clone> Interned<T> {
     fn number(&mut self, value: &T) -> (u32, bool) {
         let next = u32::try_from(self.0.len()).expect("fewer values than cards");
-        match self.0.get(value) {
-            Some(&known) => (known, false),
-            None => {
-                self.0.insert(value.clone(), next);
-                (next, true)
-            }
+        if let Some(&known) = self.0.get(value) {
+            return (known, false);
         }
+        self.0.insert(value.clone(), next);
+        (next, true)
     }
 }
 

@@ -41,7 +41,7 @@ pub fn availability(fleet: &Fleet, request: &Request) -> Availability {
     for bucket in fleet.occupied() {
         let Ok(choice) = bucket_verdict(fleet, bucket, &resolved) else { continue };
         let topology = fleet.topology(bucket.key.topology);
-        let Ok(allowed) = resolved.allowed(topology) else { continue };
+        let Ok(allowed) = resolved.allowed(bucket.key.topology) else { continue };
         let per_host = topology.fit_count(bucket.key.free.both(allowed), resolved.cards, resolved.floor);
         for &host in bucket.hosts.iter().filter(|host| resolved.host_matches(**host)) {
             total.count += per_host;

@@ -39,6 +39,24 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// In order of declaration.
+    pub const ALL: [Self; 14] = [
+        Self::OtherRegion,
+        Self::OtherHost,
+        Self::ModelMissing,
+        Self::TooFewCards,
+        Self::MemoryTooSmall,
+        Self::DriverTooOld,
+        Self::MigEnabled,
+        Self::DisplayActive,
+        Self::LinksNotCertified,
+        Self::CardsUnhealthy,
+        Self::Cordoned,
+        Self::Unreachable,
+        Self::InUse,
+        Self::AlreadyTried,
+    ];
+
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::OtherRegion => "other_region",
@@ -112,13 +130,9 @@ impl fmt::Display for Refusal {
 
 /// Every host's reason, for a request that nothing fits.
 pub(super) fn explain(fleet: &Fleet, resolved: &Resolved) -> Refusal {
-    let mut hosts: BTreeMap<Reason, usize> = BTreeMap::new();
     let touched = resolved.excluded.touched();
-    let mut count = |reason: Reason, number: usize| {
-        if number > 0 {
-            *hosts.entry(reason).or_default() += number;
-        }
-    };
+    let mut hosts = [0; Reason::ALL.len()];
+    let mut count = |reason: Reason, number: usize| hosts[reason as usize] += number;
     for bucket in fleet.occupied() {
         let special = |host: &u32| touched.contains(host) || resolved.pinned() == Some(*host);
         let apart = if touched.is_empty() && resolved.pinned().is_none() {
@@ -137,7 +151,8 @@ pub(super) fn explain(fleet: &Fleet, resolved: &Resolved) -> Refusal {
     for host in apart {
         count(host_verdict(fleet, host, resolved).err().unwrap_or(Reason::AlreadyTried), 1);
     }
-    Refusal { cards: resolved.cards, hosts }
+    let counted = Reason::ALL.into_iter().zip(hosts).filter(|(_, hosts)| *hosts > 0);
+    Refusal { cards: resolved.cards, hosts: counted.collect() }
 }
 
 /// The most lasting reason why a host that has enough matching cards gives none.

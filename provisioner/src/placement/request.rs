@@ -106,43 +106,30 @@ pub(super) struct Resolved {
     pub cards: usize,
     pub floor: Floor,
     pub excluded: Excluded,
-    model: Filter,
     region: Filter,
     host: Filter,
-    card_memory_bytes: Bytes,
+    /// By topology: the cards that match model and memory, or the reason why fewer than wanted do.
+    allowed: Vec<Result<CardSet, Reason>>,
 }
 
 impl Resolved {
     pub fn new(fleet: &Fleet, request: &Request) -> Self {
+        // One more than any host has is as impossible as a thousand more.
+        let cards = request.cards.clamp(1, CARDS_PER_HOST_MAX + 1);
+        let model = Filter::new(request.model.as_deref(), |name| fleet.model(name));
+        let allowed = |topology| allowed(topology, model, request.card_memory_bytes, cards);
         Self {
-            // One more than any host has is as impossible as a thousand more.
-            cards: request.cards.clamp(1, CARDS_PER_HOST_MAX + 1),
+            cards,
             floor: Floor::at_least(request.link_class, request.link_grade),
             excluded: Excluded::new(fleet, &request.excluded),
-            model: Filter::new(request.model.as_deref(), |name| fleet.model(name)),
             region: Filter::new(request.region.as_deref(), |name| fleet.region(name)),
             host: Filter::new(request.host.as_ref(), |id| fleet.host_index(id)),
-            card_memory_bytes: request.card_memory_bytes,
+            allowed: fleet.topologies().iter().map(allowed).collect(),
         }
     }
 
-    /// The cards of a shape that match model and memory, or the reason why fewer than wanted do.
-    pub fn allowed(&self, topology: &Topology) -> Result<CardSet, Reason> {
-        let model = match self.model {
-            Filter::Any => None,
-            Filter::Only(model) => Some(model),
-            Filter::Unknown => return Err(Reason::ModelMissing),
-        };
-        let allowed = topology.matching(model, self.card_memory_bytes);
-        if allowed.len() >= self.cards {
-            return Ok(allowed);
-        }
-        let of_model = topology.matching(model, Bytes::new(0));
-        Err(match () {
-            () if of_model.is_empty() => Reason::ModelMissing,
-            () if of_model.len() < self.cards => Reason::TooFewCards,
-            () => Reason::MemoryTooSmall,
-        })
+    pub fn allowed(&self, topology: u32) -> Result<CardSet, Reason> {
+        self.allowed[topology as usize]
     }
 
     pub fn region_matches(&self, region: u32) -> bool {
@@ -165,4 +152,27 @@ impl Resolved {
             Filter::Any | Filter::Unknown => None,
         }
     }
+}
+
+fn allowed(
+    topology: &Topology,
+    model: Filter,
+    card_memory_bytes: Bytes,
+    cards: usize,
+) -> Result<CardSet, Reason> {
+    let model = match model {
+        Filter::Any => None,
+        Filter::Only(model) => Some(model),
+        Filter::Unknown => return Err(Reason::ModelMissing),
+    };
+    let allowed = topology.matching(model, card_memory_bytes);
+    if allowed.len() >= cards {
+        return Ok(allowed);
+    }
+    let of_model = topology.matching(model, Bytes::new(0));
+    Err(match () {
+        () if of_model.is_empty() => Reason::ModelMissing,
+        () if of_model.len() < cards => Reason::TooFewCards,
+        () => Reason::MemoryTooSmall,
+    })
 }
