@@ -32,6 +32,9 @@ pub enum Op {
     Probe = 5,
     /// First message of a connection that only reads the pages: no slot, no leases. For the agent and the NVML stand-in.
     Observe = 6,
+    /// Bring the ledger page up to date: everything already given back is taken in, the cards are looked at, then comes the
+    /// reply. Asked before a request is refused on the page's word.
+    Settle = 7,
 }
 
 impl Op {
@@ -43,6 +46,7 @@ impl Op {
             4 => Self::Register,
             5 => Self::Probe,
             6 => Self::Observe,
+            7 => Self::Settle,
             _ => return None,
         })
     }
