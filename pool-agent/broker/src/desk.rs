@@ -35,7 +35,7 @@ pub enum Answer {
     Chunk(Reply, OwnedFd),
     /// `Release` has no reply.
     Silent,
-    /// No donor has the bytes now; what other clients already sent may change that.
+    /// What other clients already sent may change the answer: ask again when that is taken in.
     Later,
 }
 
@@ -126,6 +126,12 @@ impl<M: DonorMemory> Desk<M> {
             Some(Op::Release) => self.release(caller, LeaseId(request.lease), now),
             Some(Op::Register) => self.register(caller, request),
             Some(Op::Probe) => Ok(self.probe(request, now)),
+            Some(Op::Settle) if !last_call => Ok(Answer::Later),
+            Some(Op::Settle) => {
+                self.look();
+                self.publish()?;
+                Ok(Answer::Reply(Reply::new(Status::Ok)))
+            }
             Some(Op::Hello | Op::Observe) | None => Ok(Answer::Reply(Reply::new(Status::BadRequest))),
         }
     }

@@ -1,0 +1,144 @@
+//! The driver's types and numbers that this library reads or writes, with the driver's layout.
+//!
+//! A test compares every constant and layout with generated bindings: a wrong number never switches a feature off in silence.
+
+use std::ffi::c_void;
+
+/// `CUresult`.
+pub(crate) type Code = i32;
+
+pub(crate) const SUCCESS: Code = 0;
+pub(crate) const INVALID_VALUE: Code = 1;
+pub(crate) const OUT_OF_MEMORY: Code = 2;
+pub(crate) const NOT_FOUND: Code = 500;
+pub(crate) const NOT_SUPPORTED: Code = 801;
+pub(crate) const UNKNOWN: Code = 999;
+
+/// `CUdeviceptr`.
+pub(crate) type DevicePtr = u64;
+/// `CUmemGenericAllocationHandle`.
+pub(crate) type Handle = u64;
+/// `CUdevice`.
+pub(crate) type Device = i32;
+/// `CUcontext`, `CUstream`, `CUmemoryPool`.
+pub(crate) type Opaque = *mut c_void;
+
+pub(crate) const LOCATION_DEVICE: i32 = 1;
+pub(crate) const ALLOCATION_PINNED: i32 = 1;
+pub(crate) const HANDLE_POSIX_FD: i32 = 1;
+pub(crate) const ACCESS_READ_WRITE: i32 = 3;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Location {
+    pub(crate) kind: i32,
+    pub(crate) id: i32,
+}
+
+/// `CUmemAllocationProp`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct AllocationProp {
+    pub(crate) kind: i32,
+    pub(crate) handle_types: i32,
+    pub(crate) location: Location,
+    pub(crate) win32: *mut c_void,
+    pub(crate) compression: u8,
+    pub(crate) rdma_capable: u8,
+    pub(crate) usage: u16,
+    pub(crate) reserved: [u8; 4],
+}
+
+/// `CUmemAccessDesc`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct AccessDesc {
+    pub(crate) location: Location,
+    pub(crate) flags: i32,
+}
+
+/// `CUmemPoolProps`: only its head is read here.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct PoolPropsHead {
+    pub(crate) kind: i32,
+    pub(crate) handle_types: i32,
+    pub(crate) location: Location,
+}
+
+pub(crate) const ATTRIBUTE_CONTEXT: i32 = 1;
+pub(crate) const ATTRIBUTE_BUFFER_ID: i32 = 7;
+pub(crate) const ATTRIBUTE_DEVICE_ORDINAL: i32 = 9;
+pub(crate) const ATTRIBUTE_LEGACY_IPC: i32 = 10;
+pub(crate) const ATTRIBUTE_RANGE_START: i32 = 11;
+pub(crate) const ATTRIBUTE_RANGE_SIZE: i32 = 12;
+
+/// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
+pub(crate) const PROC_PER_THREAD: u64 = 2;
+
+impl Location {
+    /// The pool: the only device that the tenant sees.
+    pub(crate) const POOL: Self = Self { kind: LOCATION_DEVICE, id: 0 };
+}
+
+impl AllocationProp {
+    /// Plain memory of the primary.
+    pub(crate) const LOCAL: Self = Self {
+        kind: ALLOCATION_PINNED,
+        handle_types: 0,
+        location: Location::POOL,
+        win32: std::ptr::null_mut(),
+        compression: 0,
+        rdma_capable: 0,
+        usage: 0,
+        reserved: [0; 4],
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use cudarc::driver::sys;
+
+    use super::*;
+
+    #[test]
+    fn v14_numbers_and_layouts_are_the_driver_headers() {
+        use sys::CUpointer_attribute_enum as attribute;
+        let pairs = [
+            (INVALID_VALUE, sys::CUresult::CUDA_ERROR_INVALID_VALUE as i32),
+            (OUT_OF_MEMORY, sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY as i32),
+            (NOT_FOUND, sys::CUresult::CUDA_ERROR_NOT_FOUND as i32),
+            (NOT_SUPPORTED, sys::CUresult::CUDA_ERROR_NOT_SUPPORTED as i32),
+            (UNKNOWN, sys::CUresult::CUDA_ERROR_UNKNOWN as i32),
+            (ATTRIBUTE_CONTEXT, attribute::CU_POINTER_ATTRIBUTE_CONTEXT as i32),
+            (ATTRIBUTE_BUFFER_ID, attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID as i32),
+            (ATTRIBUTE_DEVICE_ORDINAL, attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL as i32),
+            (ATTRIBUTE_LEGACY_IPC, attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE as i32),
+            (ATTRIBUTE_RANGE_START, attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR as i32),
+            (ATTRIBUTE_RANGE_SIZE, attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE as i32),
+            (LOCATION_DEVICE, sys::CUmemLocationType_enum::CU_MEM_LOCATION_TYPE_DEVICE as i32),
+            (ALLOCATION_PINNED, sys::CUmemAllocationType_enum::CU_MEM_ALLOCATION_TYPE_PINNED as i32),
+            (ACCESS_READ_WRITE, sys::CUmemAccess_flags_enum::CU_MEM_ACCESS_FLAGS_PROT_READWRITE as i32),
+        ];
+        for (at, (ours, theirs)) in pairs.into_iter().enumerate() {
+            assert_eq!(ours, theirs, "pair {at}");
+        }
+        let per_thread =
+            sys::CUdriverProcAddress_flags_enum::CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM as u64;
+        assert_eq!(PROC_PER_THREAD, per_thread);
+        assert_eq!(size_of::<AllocationProp>(), size_of::<sys::CUmemAllocationProp>());
+        assert_eq!(size_of::<AccessDesc>(), size_of::<sys::CUmemAccessDesc>());
+        assert_eq!(
+            std::mem::offset_of!(AllocationProp, rdma_capable),
+            std::mem::offset_of!(sys::CUmemAllocationProp, allocFlags) + 1
+        );
+        assert_eq!(
+            std::mem::offset_of!(AllocationProp, location),
+            std::mem::offset_of!(sys::CUmemAllocationProp, location)
+        );
+        assert_eq!(
+            std::mem::offset_of!(PoolPropsHead, location),
+            std::mem::offset_of!(sys::CUmemPoolProps, location)
+        );
+    }
+}

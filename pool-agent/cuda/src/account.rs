@@ -1,0 +1,106 @@
+//! Bytes that this process took: from the primary, against a cap that all the tenant's processes share, and from donors.
+//!
+//! Each process owns one slot of the shared local page and writes no other; the broker zeroes it when the process goes. A charge
+//! is made first and then the sum is looked at, so two processes can refuse each other but never pass the cap together; a
+//! refusal is therefore looked at again a few times before it counts.
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use tarn_protocol::broker_wire::LocalSlot;
+
+use crate::pages::Pages;
+
+/// Looks at a full cap before it is believed.
+const LOOKS_MAX: u32 = 4;
+
+#[derive(Debug, Default)]
+pub(crate) struct Account {
+    local_bytes: AtomicU64,
+    donor_bytes: AtomicU64,
+}
+
+/// The cap has no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OverCap;
+
+/// Copies a figure to the slot; a newer figure of another thread is never overwritten for good.
+fn mirror(own: &AtomicU64, shown: &AtomicU64) {
+    loop {
+        let bytes = own.load(SeqCst);
+        shown.store(bytes, SeqCst);
+        if own.load(SeqCst) == bytes {
+            return;
+        }
+    }
+}
+
+fn subtract(own: &AtomicU64, bytes: u64) {
+    // Never below zero, whatever was freed twice.
+    let _ = own.fetch_update(SeqCst, SeqCst, |held| Some(held.saturating_sub(bytes)));
+}
+
+impl Account {
+    pub(crate) fn local_bytes(&self) -> u64 {
+        self.local_bytes.load(SeqCst)
+    }
+
+    /// Takes `bytes` of the primary, if the cap of all processes together allows it.
+    pub(crate) fn charge_local(
+        &self,
+        bytes: u64,
+        cap: Option<u64>,
+        pages: Option<&Pages>,
+    ) -> Result<(), OverCap> {
+        for look in 0..LOOKS_MAX {
+            self.local_bytes.fetch_add(bytes, SeqCst);
+            self.show(pages);
+            let Some(cap) = cap else { return Ok(()) };
+            let others = pages.map_or(0, Pages::local_bytes_of_others);
+            if self.local_bytes().saturating_add(others) <= cap {
+                return Ok(());
+            }
+            self.return_local(bytes, pages);
+            if look + 1 < LOOKS_MAX {
+                std::thread::yield_now();
+            }
+        }
+        Err(OverCap)
+    }
+
+    pub(crate) fn return_local(&self, bytes: u64, pages: Option<&Pages>) {
+        subtract(&self.local_bytes, bytes);
+        self.show(pages);
+    }
+
+    pub(crate) fn charge_donor(&self, bytes: u64, pages: Option<&Pages>) {
+        self.donor_bytes.fetch_add(bytes, SeqCst);
+        self.show(pages);
+    }
+
+    pub(crate) fn return_donor(&self, bytes: u64, pages: Option<&Pages>) {
+        subtract(&self.donor_bytes, bytes);
+        self.show(pages);
+    }
+
+    /// Writes this process's slot: after every change, and when a new broker gives a new slot.
+    pub(crate) fn show(&self, pages: Option<&Pages>) {
+        let Some(LocalSlot { local_bytes, donor_bytes, .. }) = pages.and_then(Pages::own) else { return };
+        mirror(&self.local_bytes, local_bytes);
+        mirror(&self.donor_bytes, donor_bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_charge_over_the_cap_leaves_nothing_behind() {
+        let account = Account::default();
+        assert_eq!(account.charge_local(60, Some(100), None), Ok(()));
+        assert_eq!(account.charge_local(41, Some(100), None), Err(OverCap));
+        assert_eq!(account.charge_local(40, Some(100), None), Ok(()));
+        account.return_local(200, None);
+        assert_eq!(account.local_bytes(), 0, "never below zero");
+    }
+}

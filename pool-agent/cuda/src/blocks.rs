@@ -1,0 +1,133 @@
+//! What this process has allocated through the stand-in, by address.
+//!
+//! Spilled blocks are found by any address inside them: the driver sees only their segments, the tenant only the whole. Native
+//! ones are remembered for their size, so that freeing them ends their charge.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use crate::abi::{DevicePtr, Handle};
+
+/// A mapped piece of a spilled block.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    pub(crate) handle: Handle,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+    /// The broker's number for a donor chunk; `None` for local memory.
+    pub(crate) lease: Option<u64>,
+}
+
+/// One allocation over several cards.
+#[derive(Debug)]
+pub(crate) struct Spilled {
+    pub(crate) start: DevicePtr,
+    /// What the tenant asked for.
+    pub(crate) bytes: u64,
+    /// What is reserved and mapped.
+    pub(crate) mapped_bytes: u64,
+    pub(crate) pieces: Vec<Piece>,
+    /// The context that owns it, as a number; 0 when there was none.
+    pub(crate) context: usize,
+    /// Unique in the process, apart from the driver's own buffer ids.
+    pub(crate) id: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Native {
+    pub(crate) bytes: u64,
+    pub(crate) context: usize,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Blocks {
+    spilled: BTreeMap<DevicePtr, Arc<Spilled>>,
+    native: HashMap<DevicePtr, Native>,
+}
+
+/// What lives at an address that the tenant wants to free.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Spilled(Arc<Spilled>),
+    Native(Native),
+    /// Inside a spilled block but not its start: no allocation.
+    Interior,
+    Unknown,
+}
+
+impl Blocks {
+    pub(crate) fn add_spilled(&mut self, block: Arc<Spilled>) {
+        self.spilled.insert(block.start, block);
+    }
+
+    pub(crate) fn add_native(&mut self, at: DevicePtr, block: Native) {
+        self.native.insert(at, block);
+    }
+
+    /// The spilled block that `at` lies in.
+    pub(crate) fn containing(&self, at: DevicePtr) -> Option<Arc<Spilled>> {
+        let (_, block) = self.spilled.range(..=at).next_back()?;
+        (at - block.start < block.mapped_bytes).then(|| Arc::clone(block))
+    }
+
+    /// Takes the block at `at` out: from now on its address may be given out again.
+    pub(crate) fn take(&mut self, at: DevicePtr) -> Found {
+        if let Some(block) = self.spilled.remove(&at) {
+            return Found::Spilled(block);
+        }
+        if let Some(native) = self.native.remove(&at) {
+            return Found::Native(native);
+        }
+        if self.containing(at).is_some() { Found::Interior } else { Found::Unknown }
+    }
+
+    /// Takes out everything that belonged to a context that is gone: spilled blocks, and the bytes of native ones.
+    pub(crate) fn take_of_context(&mut self, context: usize) -> (Vec<Arc<Spilled>>, u64) {
+        let of_context = |block: &Arc<Spilled>| block.context == context;
+        let starts: Vec<DevicePtr> =
+            self.spilled.values().filter(|block| of_context(block)).map(|block| block.start).collect();
+        let spilled = starts.iter().filter_map(|start| self.spilled.remove(start)).collect();
+        let mut native_bytes = 0;
+        self.native.retain(|_, native| {
+            if native.context == context {
+                native_bytes += native.bytes;
+            }
+            native.context != context
+        });
+        (spilled, native_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(start: u64, bytes: u64, context: usize) -> Arc<Spilled> {
+        Arc::new(Spilled { start, bytes, mapped_bytes: bytes, pieces: Vec::new(), context, id: start })
+    }
+
+    #[test]
+    fn interior_addresses_find_the_block_and_never_free_it() {
+        let mut blocks = Blocks::default();
+        blocks.add_spilled(block(100, 50, 1));
+        assert_eq!(blocks.containing(149).unwrap().start, 100);
+        assert!(blocks.containing(150).is_none() && blocks.containing(99).is_none());
+        assert!(matches!(blocks.take(120), Found::Interior));
+        assert!(matches!(blocks.take(150), Found::Unknown));
+        assert!(matches!(blocks.take(100), Found::Spilled(_)));
+        assert!(matches!(blocks.take(100), Found::Unknown));
+    }
+
+    #[test]
+    fn a_context_takes_its_own_blocks_with_it() {
+        let mut blocks = Blocks::default();
+        blocks.add_spilled(block(100, 50, 1));
+        blocks.add_spilled(block(200, 50, 2));
+        blocks.add_native(300, Native { bytes: 7, context: 1 });
+        blocks.add_native(400, Native { bytes: 9, context: 2 });
+        let (spilled, native_bytes) = blocks.take_of_context(1);
+        assert_eq!((spilled.len(), spilled[0].start, native_bytes), (1, 100, 7));
+        assert!(blocks.containing(200).is_some());
+        assert!(matches!(blocks.take(400), Found::Native(_)));
+    }
+}

@@ -1,0 +1,243 @@
+//! `cuMemAlloc` and its kin: native while the primary has room, a stitched range when it has not.
+
+use crate::abi::{Code, DevicePtr, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS};
+use crate::blocks::{Found, Native};
+use crate::placement::{Cards, Place, plan};
+use crate::pool::{self, Pool};
+use crate::stitch::{self, mappable};
+use crate::{log, real};
+
+/// Allocates `bytes`, by `native` where that is right. `native` writes the address through the tenant's own pointer.
+///
+/// Small requests go straight to the driver: no look at any card. Large ones are placed first, so that they leave the reserve.
+pub(super) unsafe fn allocate(
+    pool: &Pool,
+    at: *mut DevicePtr,
+    bytes: u64,
+    native: impl FnOnce() -> Code,
+) -> Code {
+    let large = bytes >= pool.rules.large_bytes && !pool.frozen().donors.is_empty();
+    if large {
+        let cards = pool.cards();
+        let segments = mappable(bytes).and_then(|mapped| plan(mapped, bytes, &cards, pool.rules));
+        if segments.is_some_and(|segments| segments.iter().any(|part| part.place != Place::Local)) {
+            // SAFETY: passed on.
+            return unsafe { spill(pool, at, bytes, cards) };
+        }
+    }
+    // SAFETY: read only once the driver has written through the pointer.
+    let code = charged(pool, bytes, native, || unsafe { *at });
+    if code != OUT_OF_MEMORY || pool.frozen().donors.is_empty() {
+        return code;
+    }
+    // The driver's word is newer than ours: what is left of the primary is looked at again.
+    // SAFETY: passed on.
+    unsafe { spill(pool, at, bytes, pool.cards()) }
+}
+
+/// A native allocation under the cap. `address` tells where it is, once `native` has succeeded.
+pub(super) fn charged(
+    pool: &Pool,
+    bytes: u64,
+    native: impl FnOnce() -> Code,
+    address: impl FnOnce() -> DevicePtr,
+) -> Code {
+    if !pool.charge_local(bytes) {
+        return OUT_OF_MEMORY;
+    }
+    let code = native();
+    if code == SUCCESS {
+        let context = real::current_context() as usize;
+        pool.blocks().add_native(address(), Native { bytes, context });
+    } else {
+        pool.return_local(bytes);
+    }
+    code
+}
+
+/// A stitched allocation.
+pub(super) unsafe fn spill(pool: &Pool, at: *mut DevicePtr, bytes: u64, cards: Cards) -> Code {
+    match stitch::build(pool, bytes, cards) {
+        Ok(block) => {
+            // SAFETY: the caller checked that the pointer is not null; it is the tenant's out-pointer.
+            unsafe { *at = block.start };
+            pool.blocks().add_spilled(block);
+            SUCCESS
+        }
+        Err(code) => code,
+    }
+}
+
+pub(crate) unsafe fn alloc(
+    real: unsafe extern "C" fn(*mut DevicePtr, usize) -> Code,
+    at: *mut DevicePtr,
+    bytes: usize,
+) -> Code {
+    // SAFETY: passed on in every branch; `allocate` only sees pointers that are not null.
+    unsafe {
+        match pool::current() {
+            Some(pool) if !at.is_null() && bytes > 0 => allocate(pool, at, bytes as u64, || real(at, bytes)),
+            _ => real(at, bytes),
+        }
+    }
+}
+
+/// The first version's pointers have 32 bits: never stitched, but charged.
+pub(crate) unsafe fn alloc_v1(
+    real: unsafe extern "C" fn(*mut u32, u32) -> Code,
+    at: *mut u32,
+    bytes: u32,
+) -> Code {
+    // SAFETY: passed on; after a success the driver has written through the pointer.
+    unsafe {
+        match pool::current() {
+            Some(pool) if !at.is_null() => {
+                charged(pool, u64::from(bytes), || real(at, bytes), || u64::from(*at))
+            }
+            _ => real(at, bytes),
+        }
+    }
+}
+
+/// The pitch is the driver's to choose: a one-row allocation tells it, then pitch × height is placed like any request.
+pub(crate) unsafe fn pitch(
+    real: unsafe extern "C" fn(*mut DevicePtr, *mut usize, usize, usize, u32) -> Code,
+    at: *mut DevicePtr,
+    pitch: *mut usize,
+    width: usize,
+    height: usize,
+    element: u32,
+) -> Code {
+    // SAFETY: passed on; `at` and `pitch` are checked before they are written here.
+    unsafe {
+        let Some(pool) = pool::current().filter(|_| !at.is_null() && !pitch.is_null()) else {
+            return real(at, pitch, width, height, element);
+        };
+        let Some(row) = row_pitch(real, width, height, element) else {
+            return real(at, pitch, width, height, element);
+        };
+        let Some(bytes) = row.checked_mul(height) else { return OUT_OF_MEMORY };
+        let code = allocate(pool, at, bytes as u64, || real(at, pitch, width, height, element));
+        if code == SUCCESS {
+            *pitch = row;
+        }
+        code
+    }
+}
+
+/// The driver's pitch for rows of `width`; `None` when it refuses the shape (it then says why itself).
+unsafe fn row_pitch(
+    real: unsafe extern "C" fn(*mut DevicePtr, *mut usize, usize, usize, u32) -> Code,
+    width: usize,
+    height: usize,
+    element: u32,
+) -> Option<usize> {
+    if height == 0 {
+        return None;
+    }
+    let (mut probe, mut row) = (0, 0);
+    // SAFETY: the out-pointers outlive the call; the probe is freed at once.
+    unsafe {
+        let code = real(&raw mut probe, &raw mut row, width, 1, element);
+        if code == SUCCESS {
+            real::mem_free(probe);
+            return Some(row);
+        }
+        if code != OUT_OF_MEMORY {
+            return None;
+        }
+    }
+    // No room for one row on the primary: the alignment that every card of the last decade uses.
+    width.checked_next_multiple_of(512)
+}
+
+pub(crate) unsafe fn pitch_v1(
+    real: unsafe extern "C" fn(*mut u32, *mut u32, u32, u32, u32) -> Code,
+    at: *mut u32,
+    pitch: *mut u32,
+    width: u32,
+    height: u32,
+    element: u32,
+) -> Code {
+    // SAFETY: passed on; after a success the driver has written through both pointers.
+    unsafe {
+        let Some(pool) = pool::current().filter(|_| !at.is_null() && !pitch.is_null()) else {
+            return real(at, pitch, width, height, element);
+        };
+        let bytes = u64::from(width).saturating_mul(u64::from(height));
+        charged(pool, bytes, || real(at, pitch, width, height, element), || u64::from(*at))
+    }
+}
+
+/// Managed memory cannot be stitched: it stays the primary's, under the cap.
+pub(crate) unsafe fn managed(
+    real: unsafe extern "C" fn(*mut DevicePtr, usize, u32) -> Code,
+    at: *mut DevicePtr,
+    bytes: usize,
+    flags: u32,
+) -> Code {
+    // SAFETY: passed on; `charged` reads the pointer only after a success of the driver.
+    unsafe {
+        match pool::current() {
+            Some(pool) if !at.is_null() => charged(pool, bytes as u64, || real(at, bytes, flags), || *at),
+            _ => real(at, bytes, flags),
+        }
+    }
+}
+
+pub(crate) unsafe fn free_v1(real: unsafe extern "C" fn(u32) -> Code, at: u32) -> Code {
+    // SAFETY: passed on.
+    match pool::current() {
+        Some(pool) => release(pool, u64::from(at), synchronize, || unsafe { real(at) }),
+        None => unsafe { real(at) },
+    }
+}
+
+pub(crate) unsafe fn free(real: unsafe extern "C" fn(DevicePtr) -> Code, at: DevicePtr) -> Code {
+    // SAFETY: passed on.
+    match pool::current() {
+        Some(pool) if at != 0 => release(pool, at, synchronize, || unsafe { real(at) }),
+        _ => unsafe { real(at) },
+    }
+}
+
+/// What a native free does: wait for everything the context has running.
+fn synchronize() -> Code {
+    // SAFETY: no arguments.
+    unsafe { real::ctx_synchronize() }
+}
+
+/// Frees what lies at `at`. The books forget it first: once the driver has freed an address, another thread may be given it.
+pub(super) fn release(
+    pool: &Pool,
+    at: DevicePtr,
+    wait: impl FnOnce() -> Code,
+    native: impl FnOnce() -> Code,
+) -> Code {
+    let found = pool.blocks().take(at);
+    match found {
+        Found::Spilled(block) => {
+            let code = wait();
+            if code != SUCCESS {
+                pool.blocks().add_spilled(block);
+                return code;
+            }
+            stitch::tear_down(pool, &block);
+            SUCCESS
+        }
+        Found::Native(block) => {
+            let code = native();
+            if code == SUCCESS {
+                pool.return_local(block.bytes);
+            } else {
+                pool.blocks().add_native(at, block);
+            }
+            code
+        }
+        Found::Interior => {
+            log::warn("cuda: an address inside a block was freed");
+            INVALID_VALUE
+        }
+        Found::Unknown => native(),
+    }
+}

@@ -1,0 +1,158 @@
+//! What a pointer says of itself. Of a stitched block the driver knows the segments; the tenant allocated the whole.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use crate::abi::{
+    ATTRIBUTE_BUFFER_ID, ATTRIBUTE_CONTEXT, ATTRIBUTE_DEVICE_ORDINAL, ATTRIBUTE_LEGACY_IPC,
+    ATTRIBUTE_RANGE_SIZE, ATTRIBUTE_RANGE_START, Code, DevicePtr, INVALID_VALUE, NOT_SUPPORTED, SUCCESS,
+};
+use crate::blocks::Spilled;
+use crate::{log, pool};
+
+fn spilled(at: DevicePtr) -> Option<Arc<Spilled>> {
+    pool::current()?.blocks().containing(at)
+}
+
+pub(crate) unsafe fn range(
+    real: unsafe extern "C" fn(*mut DevicePtr, *mut usize, DevicePtr) -> Code,
+    base: *mut DevicePtr,
+    bytes: *mut usize,
+    at: DevicePtr,
+) -> Code {
+    // SAFETY: passed on; after a success each pointer is null or was written through.
+    unsafe {
+        let code = real(base, bytes, at);
+        if code == SUCCESS
+            && let Some(block) = spilled(at)
+        {
+            if !base.is_null() {
+                *base = block.start;
+            }
+            if !bytes.is_null() {
+                *bytes = usize::try_from(block.bytes).unwrap_or(usize::MAX);
+            }
+        }
+        code
+    }
+}
+
+/// 32-bit addresses never lie in a stitched block.
+pub(crate) unsafe fn range_v1(
+    real: unsafe extern "C" fn(*mut u32, *mut u32, u32) -> Code,
+    base: *mut u32,
+    bytes: *mut u32,
+    at: u32,
+) -> Code {
+    // SAFETY: passed on.
+    unsafe { real(base, bytes, at) }
+}
+
+/// Corrects one attribute that the driver has just written.
+///
+/// # Safety
+/// `data` is valid for the attribute's type.
+unsafe fn correct(block: &Spilled, attribute: i32, data: *mut c_void) {
+    // SAFETY: the caller's promise; types as in the driver's documentation of each attribute.
+    unsafe {
+        match attribute {
+            ATTRIBUTE_CONTEXT => *data.cast::<usize>() = block.context,
+            ATTRIBUTE_BUFFER_ID => *data.cast::<u64>() = block.id,
+            ATTRIBUTE_DEVICE_ORDINAL => *data.cast::<i32>() = 0,
+            ATTRIBUTE_LEGACY_IPC => *data.cast::<u8>() = 0,
+            ATTRIBUTE_RANGE_START => *data.cast::<DevicePtr>() = block.start,
+            ATTRIBUTE_RANGE_SIZE => {
+                *data.cast::<usize>() = usize::try_from(block.bytes).unwrap_or(usize::MAX);
+            }
+            _ => {}
+        }
+    }
+}
+
+pub(crate) unsafe fn attribute(
+    real: unsafe extern "C" fn(*mut c_void, i32, DevicePtr) -> Code,
+    data: *mut c_void,
+    attribute: i32,
+    at: DevicePtr,
+) -> Code {
+    // SAFETY: passed on; after a success the driver has written the attribute.
+    unsafe {
+        let code = real(data, attribute, at);
+        if code == SUCCESS
+            && !data.is_null()
+            && let Some(block) = spilled(at)
+        {
+            correct(&block, attribute, data);
+        }
+        code
+    }
+}
+
+pub(crate) unsafe fn attributes(
+    real: unsafe extern "C" fn(u32, *mut i32, *mut *mut c_void, DevicePtr) -> Code,
+    count: u32,
+    attributes: *mut i32,
+    data: *mut *mut c_void,
+    at: DevicePtr,
+) -> Code {
+    // SAFETY: passed on; after a success the driver has read `count` entries of both arrays and written through the second.
+    unsafe {
+        let code = real(count, attributes, data, at);
+        if code == SUCCESS
+            && !attributes.is_null()
+            && !data.is_null()
+            && let Some(block) = spilled(at)
+        {
+            for entry in 0..count as usize {
+                let to = *data.add(entry);
+                if !to.is_null() {
+                    correct(&block, *attributes.add(entry), to);
+                }
+            }
+        }
+        code
+    }
+}
+
+/// The driver's answer stands: what mapped memory refuses (`SYNC_MEMOPS`), a stitched block refuses too.
+pub(crate) unsafe fn set_attribute(
+    real: unsafe extern "C" fn(*const c_void, i32, DevicePtr) -> Code,
+    value: *const c_void,
+    attribute: i32,
+    at: DevicePtr,
+) -> Code {
+    // SAFETY: passed on.
+    unsafe { real(value, attribute, at) }
+}
+
+/// A spilled block has no IPC handle: `INVALID_VALUE`, as the driver says of any mapped memory, and a line that explains it.
+pub(crate) unsafe fn ipc_handle(
+    real: unsafe extern "C" fn(*mut c_void, DevicePtr) -> Code,
+    handle: *mut c_void,
+    at: DevicePtr,
+) -> Code {
+    if spilled(at).is_some() {
+        log::warn(
+            "cuda: an IPC handle was asked of a block that spans cards; share a smaller or VMM allocation",
+        );
+        return INVALID_VALUE;
+    }
+    // SAFETY: passed on.
+    unsafe { real(handle, at) }
+}
+
+/// No one descriptor stands for a stitched range, so callers take their fallback.
+pub(crate) unsafe fn range_handle(
+    real: unsafe extern "C" fn(*mut c_void, DevicePtr, usize, i32, u64) -> Code,
+    handle: *mut c_void,
+    at: DevicePtr,
+    bytes: usize,
+    kind: i32,
+    flags: u64,
+) -> Code {
+    if !handle.is_null() && spilled(at).is_some() {
+        return NOT_SUPPORTED;
+    }
+    // SAFETY: passed on.
+    unsafe { real(handle, at, bytes, kind, flags) }
+}

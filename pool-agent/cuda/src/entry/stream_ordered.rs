@@ -1,0 +1,194 @@
+//! Stream-ordered allocation: the driver's pool first, trimmed and tried again, then a stitched range made at once.
+//!
+//! Under stream capture nothing may be mapped, so a spill there is a clean "out of memory". A spilled block that is freed in
+//! stream order waits for the stream: its memory leaves only after the work that uses it.
+
+use crate::abi::{Code, DevicePtr, LOCATION_DEVICE, OUT_OF_MEMORY, Opaque, PoolPropsHead, SUCCESS};
+use crate::entry::alloc::{charged, release, spill};
+use crate::pool::{self, Pool};
+use crate::real;
+
+type AllocFn = unsafe extern "C" fn(*mut DevicePtr, usize, Opaque) -> Code;
+type AllocFromFn = unsafe extern "C" fn(*mut DevicePtr, usize, Opaque, Opaque) -> Code;
+type FreeFn = unsafe extern "C" fn(DevicePtr, Opaque) -> Code;
+
+/// The forms of a call that mean "stream 0" differently.
+#[derive(Clone, Copy)]
+enum Flavour {
+    Plain,
+    PerThread,
+}
+
+fn capturing(stream: Opaque, flavour: Flavour) -> bool {
+    let mut status = 0;
+    // SAFETY: the out-pointer outlives the call; the stream is the tenant's.
+    let code = unsafe {
+        match flavour {
+            Flavour::Plain => real::stream_capturing(stream, &raw mut status),
+            Flavour::PerThread => real::stream_capturing_ptsz(stream, &raw mut status),
+        }
+    };
+    // An error here means a capture that is broken or forbids the question: nothing may be mapped either.
+    code != SUCCESS || status != 0
+}
+
+fn synchronize(stream: Opaque, flavour: Flavour) -> Code {
+    // SAFETY: the stream is the tenant's.
+    unsafe {
+        match flavour {
+            Flavour::Plain => real::stream_synchronize(stream),
+            Flavour::PerThread => real::stream_synchronize_ptsz(stream),
+        }
+    }
+}
+
+/// The device's current pool, or null.
+fn device_pool() -> Opaque {
+    let mut pool = std::ptr::null_mut();
+    // SAFETY: the out-pointer outlives the call.
+    let code = unsafe { real::pool_current(&raw mut pool, 0) };
+    if code == SUCCESS { pool } else { std::ptr::null_mut() }
+}
+
+/// Tries `native`, trims `source` and tries again, then spills.
+unsafe fn ordered(
+    pool: &Pool,
+    at: *mut DevicePtr,
+    bytes: usize,
+    source: Opaque,
+    flavour: (Opaque, Flavour),
+    native: impl Fn() -> Code,
+) -> Code {
+    // SAFETY: the caller checked `at`; the native call writes through it on success.
+    unsafe {
+        let first = charged(pool, bytes as u64, &native, || *at);
+        let (stream, flavour) = flavour;
+        if first != OUT_OF_MEMORY || source.is_null() || capturing(stream, flavour) {
+            return first;
+        }
+        // What the pool keeps for later is the primary's too.
+        real::pool_trim(source, 0);
+        let second = charged(pool, bytes as u64, &native, || *at);
+        if second != OUT_OF_MEMORY || pool.frozen().donors.is_empty() {
+            return second;
+        }
+        spill(pool, at, bytes as u64, pool.cards())
+    }
+}
+
+unsafe fn allocate(
+    real: AllocFn,
+    at: *mut DevicePtr,
+    bytes: usize,
+    stream: Opaque,
+    flavour: Flavour,
+) -> Code {
+    // SAFETY: passed on.
+    unsafe {
+        match pool::current() {
+            Some(pool) if !at.is_null() && bytes > 0 => {
+                ordered(pool, at, bytes, device_pool(), (stream, flavour), || real(at, bytes, stream))
+            }
+            _ => real(at, bytes, stream),
+        }
+    }
+}
+
+pub(crate) unsafe fn alloc(real: AllocFn, at: *mut DevicePtr, bytes: usize, stream: Opaque) -> Code {
+    // SAFETY: passed on.
+    unsafe { allocate(real, at, bytes, stream, Flavour::Plain) }
+}
+
+pub(crate) unsafe fn alloc_ptsz(real: AllocFn, at: *mut DevicePtr, bytes: usize, stream: Opaque) -> Code {
+    // SAFETY: passed on.
+    unsafe { allocate(real, at, bytes, stream, Flavour::PerThread) }
+}
+
+/// Only pools of the device spill: the driver's own and those that the tenant created there.
+fn of_device(pool: &Pool, source: Opaque) -> bool {
+    source == device_pool() || pool.memory_pools().contains(&(source as usize))
+}
+
+unsafe fn allocate_from(
+    real: AllocFromFn,
+    at: *mut DevicePtr,
+    bytes: usize,
+    source: Opaque,
+    stream: Opaque,
+    flavour: Flavour,
+) -> Code {
+    // SAFETY: passed on.
+    unsafe {
+        match pool::current() {
+            Some(pool) if !at.is_null() && bytes > 0 && of_device(pool, source) => {
+                ordered(pool, at, bytes, source, (stream, flavour), || real(at, bytes, source, stream))
+            }
+            _ => real(at, bytes, source, stream),
+        }
+    }
+}
+
+pub(crate) unsafe fn alloc_from(
+    real: AllocFromFn,
+    at: *mut DevicePtr,
+    bytes: usize,
+    source: Opaque,
+    stream: Opaque,
+) -> Code {
+    // SAFETY: passed on.
+    unsafe { allocate_from(real, at, bytes, source, stream, Flavour::Plain) }
+}
+
+pub(crate) unsafe fn alloc_from_ptsz(
+    real: AllocFromFn,
+    at: *mut DevicePtr,
+    bytes: usize,
+    source: Opaque,
+    stream: Opaque,
+) -> Code {
+    // SAFETY: passed on.
+    unsafe { allocate_from(real, at, bytes, source, stream, Flavour::PerThread) }
+}
+
+fn give_back(real: FreeFn, at: DevicePtr, stream: Opaque, flavour: Flavour) -> Code {
+    // SAFETY: passed on.
+    let native = || unsafe { real(at, stream) };
+    match pool::current() {
+        Some(pool) if at != 0 => release(pool, at, || synchronize(stream, flavour), native),
+        _ => native(),
+    }
+}
+
+pub(crate) unsafe fn free(real: FreeFn, at: DevicePtr, stream: Opaque) -> Code {
+    give_back(real, at, stream, Flavour::Plain)
+}
+
+pub(crate) unsafe fn free_ptsz(real: FreeFn, at: DevicePtr, stream: Opaque) -> Code {
+    give_back(real, at, stream, Flavour::PerThread)
+}
+
+pub(crate) unsafe fn pool_create(
+    real: unsafe extern "C" fn(*mut Opaque, *const PoolPropsHead) -> Code,
+    created: *mut Opaque,
+    props: *const PoolPropsHead,
+) -> Code {
+    // SAFETY: passed on; after a success both pointers were valid.
+    unsafe {
+        let code = real(created, props);
+        if code == SUCCESS
+            && let Some(pool) = pool::current()
+            && (*props).location.kind == LOCATION_DEVICE
+        {
+            pool.memory_pools().push(*created as usize);
+        }
+        code
+    }
+}
+
+pub(crate) unsafe fn pool_destroy(real: unsafe extern "C" fn(Opaque) -> Code, source: Opaque) -> Code {
+    if let Some(pool) = pool::current() {
+        pool.memory_pools().retain(|known| *known != source as usize);
+    }
+    // SAFETY: passed on.
+    unsafe { real(source) }
+}

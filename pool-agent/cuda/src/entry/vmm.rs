@@ -1,0 +1,221 @@
+//! Physical handles: one handle cannot be split, so it lies on one card, and is charged where its property says, not where the
+//! calling thread's context is (it may have none).
+
+use std::ffi::c_void;
+
+use crate::abi::{
+    AllocationProp, Code, DevicePtr, HANDLE_POSIX_FD, Handle, LOCATION_DEVICE, Location, OUT_OF_MEMORY,
+    SUCCESS,
+};
+use crate::handles::Memory;
+use crate::placement::{Place, UNIT, whole};
+use crate::pool::{self, Pool};
+use crate::stitch::borrow;
+
+type CreateFn = unsafe extern "C" fn(*mut Handle, usize, *const AllocationProp, u64) -> Code;
+
+/// Whether the property asks for memory of the pool. Host memory is the driver's business.
+fn of_pool(prop: &AllocationProp) -> bool {
+    prop.location.kind == LOCATION_DEVICE && prop.location.id == 0
+}
+
+/// Whether a donor chunk can keep every promise of the property.
+fn can_spill(prop: &AllocationProp, bytes: u64, flags: u64) -> bool {
+    prop.handle_types & !HANDLE_POSIX_FD == 0
+        && prop.rdma_capable == 0
+        && prop.compression == 0
+        && prop.usage == 0
+        && flags == 0
+        && bytes.is_multiple_of(UNIT)
+}
+
+pub(crate) unsafe fn create(
+    real: CreateFn,
+    handle: *mut Handle,
+    bytes: usize,
+    prop: *const AllocationProp,
+    flags: u64,
+) -> Code {
+    // SAFETY: the property is read only when not null; everything is passed on.
+    unsafe {
+        let Some(pool) = pool::current().filter(|_| !handle.is_null() && !prop.is_null() && bytes > 0) else {
+            return real(handle, bytes, prop, flags);
+        };
+        let wanted = *prop;
+        if !of_pool(&wanted) {
+            return real(handle, bytes, prop, flags);
+        }
+        let local = || local(pool, handle, bytes as u64, &wanted, || real(handle, bytes, prop, flags));
+        if !can_spill(&wanted, bytes as u64, flags) || pool.frozen().donors.is_empty() {
+            return local();
+        }
+        if (bytes as u64) < pool.rules.large_bytes {
+            let code = local();
+            if code != OUT_OF_MEMORY {
+                return code;
+            }
+        }
+        placed(pool, handle, bytes as u64, &wanted, local)
+    }
+}
+
+/// Tries the cards in the order of the policy.
+unsafe fn placed(
+    pool: &Pool,
+    handle: *mut Handle,
+    bytes: u64,
+    wanted: &AllocationProp,
+    local: impl Fn() -> Code,
+) -> Code {
+    let mut cards = pool.cards();
+    if cards.donors.iter().all(|(_, free)| *free < bytes) {
+        cards.donors = pool.donors_settled();
+    }
+    let mut code = OUT_OF_MEMORY;
+    for place in whole(bytes, &cards, pool.rules, pool.next_turn()) {
+        code = match place {
+            Place::Local => local(),
+            Place::Donor(donor) => match borrow(pool, donor, bytes, true) {
+                Ok((imported, _, lease)) => {
+                    let memory = Memory { bytes, lease: Some(lease), handle_types: wanted.handle_types };
+                    pool.handles().created(imported, memory);
+                    // SAFETY: the caller checked that the out-pointer is not null.
+                    unsafe { *handle = imported };
+                    SUCCESS
+                }
+                Err(code) => code,
+            },
+        };
+        if code != OUT_OF_MEMORY {
+            return code;
+        }
+    }
+    code
+}
+
+unsafe fn local(
+    pool: &Pool,
+    handle: *mut Handle,
+    bytes: u64,
+    wanted: &AllocationProp,
+    native: impl FnOnce() -> Code,
+) -> Code {
+    if !pool.charge_local(bytes) {
+        return OUT_OF_MEMORY;
+    }
+    let code = native();
+    if code == SUCCESS {
+        let memory = Memory { bytes, lease: None, handle_types: wanted.handle_types };
+        // SAFETY: the driver succeeded, so it wrote the handle through this pointer.
+        pool.handles().created(unsafe { *handle }, memory);
+    } else {
+        pool.return_local(bytes);
+    }
+    code
+}
+
+/// The charge of memory that nothing in this process holds any more.
+fn end(pool: &Pool, memory: Memory) {
+    match memory.lease {
+        Some(lease) => pool.link.release(lease, &pool.account),
+        None => pool.return_local(memory.bytes),
+    }
+}
+
+pub(crate) unsafe fn release(real: unsafe extern "C" fn(Handle) -> Code, handle: Handle) -> Code {
+    // SAFETY: passed on.
+    let native = || unsafe { real(handle) };
+    let Some(pool) = pool::current() else { return native() };
+    // The driver may give the same number out again the moment it is free: the books forget it first.
+    let releasing = pool.handles().releasing(handle);
+    let code = native();
+    let Some(released) = releasing else { return code };
+    if code == SUCCESS {
+        let ended = pool.handles().release_done(&released);
+        if let Some(memory) = ended {
+            end(pool, memory);
+        }
+    } else {
+        pool.handles().release_refused(&released);
+    }
+    code
+}
+
+pub(crate) unsafe fn retain(
+    real: unsafe extern "C" fn(*mut Handle, *mut c_void) -> Code,
+    handle: *mut Handle,
+    at: *mut c_void,
+) -> Code {
+    // SAFETY: passed on; after a success the driver has written the handle.
+    unsafe {
+        let code = real(handle, at);
+        if code == SUCCESS
+            && let Some(pool) = pool::current()
+        {
+            pool.handles().retained(at as DevicePtr, *handle);
+        }
+        code
+    }
+}
+
+pub(crate) unsafe fn map(
+    real: unsafe extern "C" fn(DevicePtr, usize, usize, Handle, u64) -> Code,
+    at: DevicePtr,
+    bytes: usize,
+    offset: usize,
+    handle: Handle,
+    flags: u64,
+) -> Code {
+    // SAFETY: passed on.
+    let code = unsafe { real(at, bytes, offset, handle, flags) };
+    if code == SUCCESS
+        && let Some(pool) = pool::current()
+    {
+        pool.handles().mapped(at, bytes as u64, handle);
+    }
+    code
+}
+
+pub(crate) unsafe fn unmap(
+    real: unsafe extern "C" fn(DevicePtr, usize) -> Code,
+    at: DevicePtr,
+    bytes: usize,
+) -> Code {
+    // SAFETY: passed on.
+    let native = || unsafe { real(at, bytes) };
+    let Some(pool) = pool::current() else { return native() };
+    let unmapping = pool.handles().unmapping(at, bytes as u64);
+    let code = native();
+    if code == SUCCESS {
+        let ended = pool.handles().unmap_done(unmapping);
+        for memory in ended {
+            end(pool, memory);
+        }
+    } else {
+        pool.handles().unmap_refused(unmapping);
+    }
+    code
+}
+
+/// A donor chunk says that it is the pool's, as the tenant asked for it.
+pub(crate) unsafe fn properties(
+    real: unsafe extern "C" fn(*mut AllocationProp, Handle) -> Code,
+    prop: *mut AllocationProp,
+    handle: Handle,
+) -> Code {
+    // SAFETY: passed on; after a success the driver has written the whole property.
+    unsafe {
+        let code = real(prop, handle);
+        if code == SUCCESS
+            && !prop.is_null()
+            && let Some(pool) = pool::current()
+        {
+            let known = pool.handles().of(handle);
+            if let Some(memory) = known.filter(|memory| memory.lease.is_some()) {
+                (*prop).location = Location::POOL;
+                (*prop).handle_types = memory.handle_types;
+            }
+        }
+        code
+    }
+}

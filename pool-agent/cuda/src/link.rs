@@ -1,0 +1,247 @@
+//! This process's connection to the broker: made at first need, made again when a broker comes back, dropped by a forked child.
+//!
+//! The link owns the list of leases, because a new broker has to be told of them. A dead broker takes nothing that exists: it
+//! only means that there is no donor memory to be had. Whether it lives is read off the socket, without a message.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tarn_protocol::broker_wire::{Op, Reply, Request, SLOT_NONE, Status};
+
+use crate::account::Account;
+use crate::log;
+use crate::pages::Pages;
+use crate::socket::{self, Gone, Socket};
+
+/// Pause between attempts to reach a broker that is not there.
+const RETRY_AFTER_MS: u64 = 50;
+
+#[derive(Debug, Clone, Copy)]
+struct Lease {
+    donor: u32,
+    bytes: u64,
+}
+
+/// A donor chunk, ready to be imported.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    pub(crate) lease: u64,
+    pub(crate) bytes: u64,
+    pub(crate) descriptor: OwnedFd,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum LinkError {
+    #[error("no broker")]
+    Gone,
+    #[error("the donor has no room")]
+    OutOfMemory,
+    #[error("the broker refused")]
+    Refused,
+}
+
+impl From<Gone> for LinkError {
+    fn from(_: Gone) -> Self {
+        Self::Gone
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    socket: Option<Socket>,
+    leases: BTreeMap<u64, Lease>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Link {
+    path: PathBuf,
+    nonce: u64,
+    state: Mutex<State>,
+    /// Of the current socket, or -1: for looks without the lock, and for the forked child.
+    fd: AtomicI32,
+    /// Of the last broker that answered; leaked when replaced.
+    pages: AtomicPtr<Pages>,
+    retry_at_ms: AtomicU64,
+}
+
+fn monotonic_ms() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the out-pointer outlives the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec.cast_unsigned() * 1000 + now.tv_nsec.cast_unsigned() / 1_000_000
+}
+
+fn random() -> u64 {
+    let mut bytes = [0u8; 8];
+    // SAFETY: the buffer outlives the call and its length is stated.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    if got == 8 { u64::from_ne_bytes(bytes) } else { u64::from(std::process::id()) << 32 | monotonic_ms() }
+}
+
+impl Link {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self {
+            path,
+            nonce: random(),
+            state: Mutex::default(),
+            fd: AtomicI32::new(-1),
+            pages: AtomicPtr::new(std::ptr::null_mut()),
+            retry_at_ms: AtomicU64::new(0),
+        }
+    }
+
+    /// The pages of the last broker that answered. Stale figures of a dead one are for accounting only: see [`Link::alive`].
+    pub(crate) fn pages(&self) -> Option<&Pages> {
+        // SAFETY: the pointer is null or a leaked box, never freed.
+        unsafe { self.pages.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Whether donor memory can be had: connected now, or after one new attempt.
+    pub(crate) fn alive(&self, account: &Account) -> bool {
+        let fd = self.fd.load(Ordering::Acquire);
+        (fd >= 0 && socket::connected(fd)) || self.connected(&mut self.lock(), account).is_ok()
+    }
+
+    /// Leases up to `bytes` from `donor`; less only if not `exact`.
+    pub(crate) fn lease(
+        &self,
+        donor: usize,
+        bytes: u64,
+        exact: bool,
+        account: &Account,
+    ) -> Result<Chunk, LinkError> {
+        let donor = u32::try_from(donor).map_err(|_| LinkError::Refused)?;
+        let request = Request { bytes, donor, exact: u32::from(exact), ..Request::new(Op::Lease) };
+        let mut state = self.lock();
+        let (reply, mut descriptors) = self.ask(&mut state, request, account)?;
+        match (status(&reply), descriptors.pop()) {
+            (Some(Status::Ok), Some(descriptor)) => {
+                state.leases.insert(reply.lease, Lease { donor, bytes: reply.bytes });
+                drop(state);
+                account.charge_donor(reply.bytes, self.pages());
+                Ok(Chunk { lease: reply.lease, bytes: reply.bytes, descriptor })
+            }
+            (Some(Status::OutOfMemory | Status::Limited), _) => Err(LinkError::OutOfMemory),
+            _ => Err(LinkError::Refused),
+        }
+    }
+
+    /// Gives a lease back, after its memory has been unmapped and released here.
+    pub(crate) fn release(&self, lease: u64, account: &Account) {
+        let mut state = self.lock();
+        let Some(Lease { bytes, .. }) = state.leases.remove(&lease) else { return };
+        let request = Request { lease, ..Request::new(Op::Release) };
+        if let Some(socket) = &state.socket
+            && socket.send(request).is_err()
+        {
+            // The next broker finds the memory gone by itself.
+            self.disconnect(&mut state);
+        }
+        drop(state);
+        account.return_donor(bytes, self.pages());
+    }
+
+    /// A descriptor of a granule of `donor`, only to be imported and dropped.
+    pub(crate) fn probe(&self, donor: usize, account: &Account) -> Result<OwnedFd, LinkError> {
+        let donor = u32::try_from(donor).map_err(|_| LinkError::Refused)?;
+        let request = Request { donor, ..Request::new(Op::Probe) };
+        let (reply, mut descriptors) = self.ask(&mut self.lock(), request, account)?;
+        match (status(&reply), descriptors.pop()) {
+            (Some(Status::Ok), Some(descriptor)) => Ok(descriptor),
+            (Some(Status::OutOfMemory), _) => Err(LinkError::OutOfMemory),
+            _ => Err(LinkError::Refused),
+        }
+    }
+
+    /// Has the broker bring its page up to date.
+    pub(crate) fn settle(&self, account: &Account) {
+        // Without an answer the page stays as it is, and so does the caller's refusal.
+        let _ = self.ask(&mut self.lock(), Request::new(Op::Settle), account);
+    }
+
+    /// In a forked child: the inherited connection belongs to the parent. Only what is safe after fork in a threaded process.
+    pub(crate) fn abandon(&self) {
+        let fd = self.fd.swap(-1, Ordering::AcqRel);
+        if fd >= 0 {
+            // SAFETY: the child's copy of the descriptor; the child starts anew and never uses it.
+            unsafe { libc::close(fd) };
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ask(
+        &self,
+        state: &mut State,
+        request: Request,
+        account: &Account,
+    ) -> Result<(Reply, Vec<OwnedFd>), Gone> {
+        let socket = self.connected(state, account)?;
+        let answer = socket.send(request).and_then(|()| socket.receive());
+        if answer.is_err() {
+            self.disconnect(state);
+        }
+        answer
+    }
+
+    /// The socket, connected; a broken one is replaced, at most every [`RETRY_AFTER_MS`].
+    fn connected<'a>(&self, state: &'a mut State, account: &Account) -> Result<&'a Socket, Gone> {
+        if state.socket.as_ref().is_some_and(|socket| !socket::connected(socket.raw())) {
+            self.disconnect(state);
+        }
+        if state.socket.is_none() {
+            let now = monotonic_ms();
+            if now < self.retry_at_ms.load(Ordering::Relaxed) {
+                return Err(Gone);
+            }
+            self.retry_at_ms.store(now + RETRY_AFTER_MS, Ordering::Relaxed);
+            let socket = self.greet(&state.leases, account)?;
+            self.fd.store(socket.raw(), Ordering::Release);
+            state.socket = Some(socket);
+        }
+        state.socket.as_ref().ok_or(Gone)
+    }
+
+    /// Connects and says hello; tells a new broker of the leases that this process holds.
+    fn greet(&self, leases: &BTreeMap<u64, Lease>, account: &Account) -> Result<Socket, Gone> {
+        let socket = Socket::connect(&self.path)?;
+        socket.send(Request { nonce: self.nonce, ..Request::new(Op::Hello) })?;
+        let (reply, files) = socket.receive()?;
+        let [ledger, local] = files.as_slice() else {
+            log::warn(&format!("cuda: the broker refused this process with status {}", reply.status));
+            return Err(Gone);
+        };
+        if reply.slot == SLOT_NONE {
+            log::warn("cuda: no slot free, this process's local bytes are not counted");
+        }
+        let pages = Pages::map(ledger, local, reply.slot).ok_or(Gone)?;
+        for (&lease, held) in leases {
+            let claim = Request { lease, donor: held.donor, bytes: held.bytes, ..Request::new(Op::Register) };
+            socket.send(claim)?;
+            let (reply, _) = socket.receive()?;
+            if !reply.ok() {
+                log::warn(&format!("cuda: lease {lease} of {} bytes was not recognised", held.bytes));
+            }
+        }
+        // Leaked on purpose: another thread may be reading the old ones.
+        self.pages.store(Box::into_raw(Box::new(pages)), Ordering::Release);
+        account.show(self.pages());
+        Ok(socket)
+    }
+
+    fn disconnect(&self, state: &mut State) {
+        self.fd.store(-1, Ordering::Release);
+        state.socket = None;
+    }
+}
+
+fn status(reply: &Reply) -> Option<Status> {
+    [Status::Ok, Status::OutOfMemory, Status::Limited]
+        .into_iter()
+        .find(|status| *status as u32 == reply.status)
+}

@@ -1,0 +1,262 @@
+//! This process's view of its pool: the config, the broker link, what has been allocated, and the totals frozen at first need.
+//!
+//! One value a process, made lazily. A forked child makes its own: it drops the inherited connection without a word (the parent
+//! owns the leases) and starts with nothing allocated, as the driver itself does.
+
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
+
+use tarn_protocol::pool_config::PoolConfig;
+
+use crate::abi::{HANDLE_POSIX_FD, Opaque, SUCCESS};
+use crate::account::Account;
+use crate::blocks::Blocks;
+use crate::handles::Handles;
+use crate::link::{Link, LinkError};
+use crate::placement::{Cards, Rules};
+use crate::{log, real, seat};
+
+/// Buffer ids of spilled blocks start here, out of the way of the driver's own.
+const FIRST_BLOCK_ID: u64 = 1 << 62;
+
+/// What the tenant is told for the life of the process.
+#[derive(Debug)]
+pub(crate) struct Frozen {
+    pub(crate) total_bytes: u64,
+    /// Donors that this process proved to reach, as indices into the config, fastest first.
+    pub(crate) donors: Vec<usize>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Pool {
+    pid: u32,
+    pub(crate) config: &'static PoolConfig,
+    pub(crate) rules: Rules,
+    pub(crate) link: Link,
+    pub(crate) account: Account,
+    blocks: Mutex<Blocks>,
+    handles: Mutex<Handles>,
+    /// Memory pools that the tenant created on the device, as numbers.
+    memory_pools: Mutex<Vec<usize>>,
+    frozen: OnceLock<Frozen>,
+    next_block: AtomicU64,
+    turn: AtomicUsize,
+}
+
+static CURRENT: AtomicPtr<Pool> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The pool of this process; `None` where no pool config lies beside the library: then every call is the driver's.
+pub(crate) fn current() -> Option<&'static Pool> {
+    let config = seat::config()?;
+    let pid = std::process::id();
+    loop {
+        let known = CURRENT.load(Ordering::Acquire);
+        // SAFETY: null or a leaked box, never freed.
+        if let Some(pool) = unsafe { known.as_ref() } {
+            if pool.pid == pid {
+                return Some(pool);
+            }
+            // A child made without the fork handler (a raw clone).
+            pool.link.abandon();
+        }
+        watch_forks();
+        let fresh = Box::into_raw(Box::new(Pool::new(config, pid)));
+        match CURRENT.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: just leaked, never freed from here on.
+            Ok(_) => return Some(unsafe { &*fresh }),
+            // SAFETY: nobody else has seen this box.
+            Err(_) => drop(unsafe { Box::from_raw(fresh) }),
+        }
+    }
+}
+
+fn watch_forks() {
+    static WATCHING: Once = Once::new();
+    extern "C" fn forked() {
+        let inherited = CURRENT.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        // SAFETY: null or a leaked box; `abandon` only closes a descriptor, which is allowed after fork.
+        if let Some(pool) = unsafe { inherited.as_ref() } {
+            pool.link.abandon();
+        }
+    }
+    // SAFETY: the handler is a plain function of this library, which is never unloaded.
+    WATCHING.call_once(|| unsafe {
+        libc::pthread_atfork(None, None, Some(forked));
+    });
+}
+
+impl Pool {
+    fn new(config: &'static PoolConfig, pid: u32) -> Self {
+        Self {
+            pid,
+            config,
+            rules: Rules::from(&config.policy),
+            link: Link::new(config.broker_socket.clone()),
+            account: Account::default(),
+            blocks: Mutex::default(),
+            handles: Mutex::default(),
+            memory_pools: Mutex::default(),
+            frozen: OnceLock::new(),
+            next_block: AtomicU64::new(FIRST_BLOCK_ID),
+            turn: AtomicUsize::new(0),
+        }
+    }
+
+    /// Never held across a driver call or a broker round trip.
+    pub(crate) fn blocks(&self) -> MutexGuard<'_, Blocks> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`Pool::blocks`].
+    pub(crate) fn handles(&self) -> MutexGuard<'_, Handles> {
+        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`Pool::blocks`].
+    pub(crate) fn memory_pools(&self) -> MutexGuard<'_, Vec<usize>> {
+        self.memory_pools.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn next_block_id(&self) -> u64 {
+        self.next_block.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn next_turn(&self) -> usize {
+        self.turn.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn cap_bytes(&self) -> Option<u64> {
+        self.config.primary.cap_bytes.map(tarn_protocol::units::Bytes::get)
+    }
+
+    /// Charges local bytes; false when the cap has no room.
+    pub(crate) fn charge_local(&self, bytes: u64) -> bool {
+        if self.cap_bytes().is_some() {
+            // Other processes' bytes are only known through the broker's page.
+            self.link.alive(&self.account);
+        }
+        self.account.charge_local(bytes, self.cap_bytes(), self.link.pages()).is_ok()
+    }
+
+    pub(crate) fn return_local(&self, bytes: u64) {
+        self.account.return_local(bytes, self.link.pages());
+    }
+
+    /// What the tenant may count on, fixed at first need. The driver must be initialised by then; before that, the primary alone.
+    pub(crate) fn frozen(&self) -> &Frozen {
+        if let Some(frozen) = self.frozen.get() {
+            return frozen;
+        }
+        // Several threads may probe at once; the first to finish decides. No lock is held meanwhile.
+        let frozen = self.measure();
+        self.frozen.get_or_init(|| frozen)
+    }
+
+    fn measure(&self) -> Frozen {
+        let mut order: Vec<usize> = (0..self.config.donors.len()).collect();
+        order.sort_by_key(|&at| std::cmp::Reverse(self.config.donors[at].read_mb_per_second));
+        let mut total_bytes = self.config.primary_bytes().get();
+        let mut donors = Vec::new();
+        if !order.is_empty() && !self.link.alive(&self.account) {
+            log::warn("cuda: no broker answers: showing the primary alone");
+            return Frozen { total_bytes, donors };
+        }
+        let capacities: Vec<u64> = self
+            .link
+            .pages()
+            .map(|pages| pages.donors().map(|donor| donor.capacity_bytes).collect())
+            .unwrap_or_default();
+        for at in order {
+            let capacity = capacities.get(at).copied().unwrap_or(0);
+            if capacity > 0 && self.reaches(at) {
+                total_bytes += capacity;
+                donors.push(at);
+            } else {
+                log::warn(&format!(
+                    "cuda: donor {} is out of reach and not counted",
+                    self.config.donors[at].uuid
+                ));
+            }
+        }
+        Frozen { total_bytes, donors }
+    }
+
+    /// Whether this process can import memory of the donor: by doing it.
+    fn reaches(&self, donor: usize) -> bool {
+        let descriptor = match self.link.probe(donor, &self.account) {
+            Ok(descriptor) => descriptor,
+            // A full donor cannot be probed; others of the tenant use it, so it is there.
+            Err(LinkError::OutOfMemory) => return true,
+            Err(LinkError::Gone | LinkError::Refused) => return false,
+        };
+        let mut handle = 0;
+        // SAFETY: for POSIX descriptors the driver takes the number in place of the pointer; the out-pointer outlives the call.
+        let imported = unsafe { real::mem_import(&raw mut handle, as_pointer(&descriptor), HANDLE_POSIX_FD) };
+        if imported != SUCCESS {
+            return false;
+        }
+        // SAFETY: the handle was just imported and is used nowhere else.
+        unsafe { real::mem_release(handle) };
+        true
+    }
+
+    /// Donor bytes free now, over the donors that this process reaches: nothing when the broker is gone.
+    pub(crate) fn donors_free(&self) -> Vec<(usize, u64)> {
+        let donors = &self.frozen().donors;
+        if donors.is_empty() || !self.link.alive(&self.account) {
+            return Vec::new();
+        }
+        let Some(pages) = self.link.pages() else { return Vec::new() };
+        let free: Vec<u64> =
+            pages.donors().map(tarn_protocol::broker_wire::DonorFigures::free_bytes).collect();
+        donors.iter().filter_map(|&at| Some((at, *free.get(at)?))).collect()
+    }
+
+    /// As [`Pool::donors_free`], after the broker has taken in what was given back.
+    pub(crate) fn donors_settled(&self) -> Vec<(usize, u64)> {
+        if !self.frozen().donors.is_empty() {
+            self.link.settle(&self.account);
+        }
+        self.donors_free()
+    }
+
+    /// Bytes of the primary that the tenant may still take, given what the driver says is free on the card.
+    pub(crate) fn local_allowance(&self, driver_free_bytes: u64) -> u64 {
+        let Some(cap) = self.cap_bytes() else { return driver_free_bytes };
+        let others = self.link.pages().map_or(0, crate::pages::Pages::local_bytes_of_others);
+        driver_free_bytes.min(cap.saturating_sub(self.account.local_bytes()).saturating_sub(others))
+    }
+
+    /// Free bytes of every card now.
+    pub(crate) fn cards(&self) -> Cards {
+        let donors = self.donors_free();
+        Cards { local_bytes: self.local_allowance(self.driver_free()), donors }
+    }
+
+    /// The driver's figure for the primary. A thread without a context cannot ask, so it reckons with what the tenant took.
+    fn driver_free(&self) -> u64 {
+        let (mut free, mut total) = (0usize, 0usize);
+        // SAFETY: the out-pointers outlive the call.
+        if unsafe { real::mem_info(&raw mut free, &raw mut total) } == SUCCESS {
+            return free as u64;
+        }
+        let others = self.link.pages().map_or(0, crate::pages::Pages::local_bytes_of_others);
+        let taken = self.account.local_bytes().saturating_add(others);
+        self.config.primary.memory_bytes.get().saturating_sub(taken)
+    }
+
+    /// Everything that belonged to a context that the driver has destroyed.
+    pub(crate) fn context_gone(&self, context: Opaque) {
+        let (spilled, native_bytes) = self.blocks().take_of_context(context as usize);
+        self.return_local(native_bytes);
+        for block in spilled {
+            crate::stitch::tear_down(self, &block);
+        }
+    }
+}
+
+/// The descriptor's number for a driver call that takes it in place of a pointer; the driver closes nothing.
+pub(crate) fn as_pointer(descriptor: &impl AsRawFd) -> *mut std::ffi::c_void {
+    std::ptr::without_provenance_mut(usize::try_from(descriptor.as_raw_fd()).unwrap_or(usize::MAX))
+}

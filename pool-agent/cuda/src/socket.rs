@@ -1,0 +1,182 @@
+//! The broker's socket, through libc alone: connect, one message out, one message and its descriptors in.
+
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use tarn_protocol::broker_wire::{Reply, Request};
+
+/// A broker that does not answer within this is treated as gone. Creating 20 GiB takes 0.1 s, and others may be in the queue.
+const ANSWER_WITHIN_SECONDS: i64 = 10;
+/// Most descriptors a reply carries.
+const DESCRIPTORS_MAX: usize = 2;
+
+/// The connection failed; nothing more is known or needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the broker is gone")]
+pub(crate) struct Gone;
+
+#[derive(Debug)]
+pub(crate) struct Socket {
+    fd: ManuallyDrop<OwnedFd>,
+    /// Device and inode of the socket: a tenant that closes descriptors it does not know may have another file here.
+    identity: (u64, u64),
+}
+
+fn identity(fd: RawFd) -> Option<(u64, u64)> {
+    // SAFETY: an all-zero stat is valid, and fstat writes it whole.
+    unsafe {
+        let mut stat: libc::stat = std::mem::zeroed();
+        (libc::fstat(fd, &raw mut stat) == 0).then_some((stat.st_dev, stat.st_ino))
+    }
+}
+
+impl Socket {
+    pub(crate) fn connect(path: &Path) -> Result<Self, Gone> {
+        let bytes = path.as_os_str().as_bytes();
+        // SAFETY: an all-zero address is valid to fill in.
+        let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+        if bytes.len() >= address.sun_path.len() {
+            return Err(Gone);
+        }
+        address.sun_family = libc::sa_family_t::try_from(libc::AF_UNIX).map_err(|_| Gone)?;
+        for (to, from) in address.sun_path.iter_mut().zip(bytes) {
+            *to = from.cast_signed();
+        }
+        // SAFETY: plain socket creation; the descriptor is owned at once.
+        let fd = unsafe {
+            let fd = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0);
+            if fd < 0 {
+                return Err(Gone);
+            }
+            OwnedFd::from_raw_fd(fd)
+        };
+        let wait = libc::timeval { tv_sec: ANSWER_WITHIN_SECONDS, tv_usec: 0 };
+        for option in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
+            // SAFETY: the option value outlives the call and its length is stated.
+            unsafe {
+                libc::setsockopt(
+                    fd.as_raw_fd(),
+                    libc::SOL_SOCKET,
+                    option,
+                    (&raw const wait).cast(),
+                    libc::socklen_t::try_from(size_of::<libc::timeval>()).map_err(|_| Gone)?,
+                );
+            }
+        }
+        let length = libc::socklen_t::try_from(size_of::<libc::sockaddr_un>()).map_err(|_| Gone)?;
+        loop {
+            // SAFETY: the address is initialised and its length is stated.
+            let code = unsafe { libc::connect(fd.as_raw_fd(), (&raw const address).cast(), length) };
+            if code == 0 {
+                let identity = identity(fd.as_raw_fd()).ok_or(Gone)?;
+                return Ok(Self { fd: ManuallyDrop::new(fd), identity });
+            }
+            if !interrupted() {
+                return Err(Gone);
+            }
+        }
+    }
+
+    pub(crate) fn raw(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    fn ours(&self) -> bool {
+        identity(self.raw()) == Some(self.identity)
+    }
+
+    pub(crate) fn send(&self, request: Request) -> Result<(), Gone> {
+        if !self.ours() {
+            return Err(Gone);
+        }
+        let packet = request.to_bytes();
+        loop {
+            // SAFETY: the packet outlives the call and its length is stated.
+            let sent =
+                unsafe { libc::send(self.raw(), packet.as_ptr().cast(), packet.len(), libc::MSG_NOSIGNAL) };
+            if usize::try_from(sent) == Ok(packet.len()) {
+                return Ok(());
+            }
+            if !(sent < 0 && interrupted()) {
+                return Err(Gone);
+            }
+        }
+    }
+
+    /// Waits for one reply and what came with it.
+    pub(crate) fn receive(&self) -> Result<(Reply, Vec<OwnedFd>), Gone> {
+        let mut packet = [0u8; Reply::BYTES];
+        // Aligned for control messages, and roomy enough for the descriptors.
+        let mut control = [0u64; 8];
+        let mut part = libc::iovec { iov_base: packet.as_mut_ptr().cast(), iov_len: packet.len() };
+        let received = loop {
+            // SAFETY: an all-zero header is valid; every pointer put in it outlives the call, with its length.
+            let (received, message) = unsafe {
+                let mut message: libc::msghdr = std::mem::zeroed();
+                message.msg_iov = &raw mut part;
+                message.msg_iovlen = 1;
+                message.msg_control = control.as_mut_ptr().cast();
+                message.msg_controllen = size_of_val(&control);
+                (libc::recvmsg(self.raw(), &raw mut message, libc::MSG_CMSG_CLOEXEC), message)
+            };
+            if received < 0 && interrupted() {
+                continue;
+            }
+            break (received, descriptors(&message, received));
+        };
+        let (length, descriptors) = received;
+        if usize::try_from(length) != Ok(Reply::BYTES) || descriptors.len() > DESCRIPTORS_MAX {
+            return Err(Gone);
+        }
+        Ok((Reply::from_bytes(packet), descriptors))
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if self.ours() {
+            // SAFETY: the field is not touched again; the descriptor is still our socket.
+            unsafe { ManuallyDrop::drop(&mut self.fd) };
+        }
+        // Otherwise the number belongs to another file of the tenant: closing that would be worse than leaking ours.
+    }
+}
+
+fn interrupted() -> bool {
+    std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted
+}
+
+/// The descriptors that came with a message.
+fn descriptors(message: &libc::msghdr, received: isize) -> Vec<OwnedFd> {
+    let mut found = Vec::new();
+    if received < 0 {
+        return found;
+    }
+    // SAFETY: `message` was filled by recvmsg and its control buffer is alive; the CMSG macros stay within its length, and every
+    // descriptor in it was opened for us by the kernel.
+    unsafe {
+        let mut header = libc::CMSG_FIRSTHDR(message);
+        while !header.is_null() {
+            if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
+                let data = libc::CMSG_DATA(header);
+                let bytes = (*header).cmsg_len - libc::CMSG_LEN(0) as usize;
+                for at in 0..bytes / size_of::<RawFd>() {
+                    let one = data.add(at * size_of::<RawFd>()).cast::<[u8; size_of::<RawFd>()]>().read();
+                    found.push(OwnedFd::from_raw_fd(RawFd::from_ne_bytes(one)));
+                }
+            }
+            header = libc::CMSG_NXTHDR(message, header);
+        }
+    }
+    found
+}
+
+/// Whether the other end of the connection is still there: no message, no wait.
+pub(crate) fn connected(fd: RawFd) -> bool {
+    let mut poll = libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
+    // SAFETY: one entry, which outlives the call.
+    let ready = unsafe { libc::poll(&raw mut poll, 1, 0) };
+    ready == 0
+}

@@ -1,0 +1,194 @@
+//! Carrying out a placement: one address range, mapped piece by piece from local and donor memory, or nothing at all.
+//!
+//! Cards change between looking and taking, so a piece that fails for want of memory shrinks what its card is thought to have and
+//! the rest is planned anew; each failure empties a donor or halves the primary's share, so this ends. Any other failure undoes everything: a half-built allocation never stays.
+
+use std::sync::Arc;
+
+use crate::abi::{
+    ACCESS_READ_WRITE, AccessDesc, AllocationProp, Code, DevicePtr, HANDLE_POSIX_FD, Handle, Location,
+    OUT_OF_MEMORY, SUCCESS,
+};
+use crate::blocks::{Piece, Spilled};
+use crate::link::LinkError;
+use crate::placement::{Cards, Place, Segment, UNIT, plan};
+use crate::pool::{Pool, as_pointer};
+use crate::real;
+
+/// A block under construction; dropping it undoes it.
+struct Draft<'a> {
+    pool: &'a Pool,
+    start: DevicePtr,
+    mapped_bytes: u64,
+    pieces: Vec<Piece>,
+    filled_bytes: u64,
+}
+
+/// Rounded up to what can be mapped; `None` when that does not fit a number.
+pub(crate) fn mappable(bytes: u64) -> Option<u64> {
+    bytes.checked_next_multiple_of(UNIT)
+}
+
+fn size(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// Builds a block of `bytes` over `cards`, owned by the calling thread's context.
+pub(crate) fn build(pool: &Pool, bytes: u64, mut cards: Cards) -> Result<Arc<Spilled>, Code> {
+    let mapped_bytes = mappable(bytes).ok_or(OUT_OF_MEMORY)?;
+    // Refused before anything is touched when it cannot fit, but not on the word of a page that is a moment old.
+    if plan(mapped_bytes, bytes, &cards, pool.rules).is_none() {
+        cards.donors = pool.donors_settled();
+        plan(mapped_bytes, bytes, &cards, pool.rules).ok_or(OUT_OF_MEMORY)?;
+    }
+    let mut draft = Draft::reserve(pool, mapped_bytes)?;
+    while draft.filled_bytes < mapped_bytes {
+        let rest = mapped_bytes - draft.filled_bytes;
+        let segments = plan(rest, bytes, &cards, pool.rules).ok_or(OUT_OF_MEMORY)?;
+        for segment in segments {
+            let got = draft.add(segment)?;
+            cards.take(Segment { bytes: got, ..segment });
+            if got < segment.bytes {
+                shrink(pool, &mut cards, segment);
+                break;
+            }
+        }
+    }
+    draft.grant()?;
+    Ok(draft.finish(bytes))
+}
+
+/// A card had less than it showed. A donor gave what it had; the primary refuses a whole piece, so a smaller one is tried.
+fn shrink(pool: &Pool, cards: &mut Cards, refused: Segment) {
+    match refused.place {
+        Place::Donor(_) => cards.exhaust(refused.place),
+        Place::Local => cards.local_bytes = pool.cards().local_bytes.min(refused.bytes / 2),
+    }
+}
+
+impl<'a> Draft<'a> {
+    fn reserve(pool: &'a Pool, mapped_bytes: u64) -> Result<Self, Code> {
+        let mut start = 0;
+        // SAFETY: the out-pointer outlives the call.
+        let code = unsafe { real::mem_reserve(&raw mut start, size(mapped_bytes), size(UNIT), 0, 0) };
+        if code != SUCCESS {
+            return Err(code);
+        }
+        Ok(Self { pool, start, mapped_bytes, pieces: Vec::new(), filled_bytes: 0 })
+    }
+
+    /// Maps a segment at the end of what is filled. Returns the bytes that the card had: fewer than asked means that it is full.
+    fn add(&mut self, segment: Segment) -> Result<u64, Code> {
+        let piece = match segment.place {
+            Place::Local => self.local(segment.bytes)?,
+            Place::Donor(donor) => self.remote(donor, segment.bytes)?,
+        };
+        let Some(piece) = piece else { return Ok(0) };
+        let (handle, bytes, at) = (piece.handle, piece.bytes, self.start + piece.offset);
+        // SAFETY: the range lies in our own reservation and is not mapped yet; the handle is ours and of this size.
+        let code = unsafe { real::mem_map(at, size(bytes), 0, handle, 0) };
+        if code != SUCCESS {
+            let_go(self.pool, &piece);
+            return Err(code);
+        }
+        self.pieces.push(piece);
+        self.filled_bytes += bytes;
+        Ok(bytes)
+    }
+
+    fn local(&self, bytes: u64) -> Result<Option<Piece>, Code> {
+        if !self.pool.charge_local(bytes) {
+            return Ok(None);
+        }
+        let (mut handle, prop) = (0, AllocationProp::LOCAL);
+        // SAFETY: both pointers outlive the call.
+        let code = unsafe { real::mem_create(&raw mut handle, size(bytes), &raw const prop, 0) };
+        if code != SUCCESS {
+            self.pool.return_local(bytes);
+            return if code == OUT_OF_MEMORY { Ok(None) } else { Err(code) };
+        }
+        Ok(Some(Piece { handle, offset: self.filled_bytes, bytes, lease: None }))
+    }
+
+    fn remote(&self, donor: usize, bytes: u64) -> Result<Option<Piece>, Code> {
+        match borrow(self.pool, donor, bytes, false) {
+            Ok((handle, bytes, lease)) => {
+                Ok(Some(Piece { handle, offset: self.filled_bytes, bytes, lease: Some(lease) }))
+            }
+            Err(OUT_OF_MEMORY) => Ok(None),
+            Err(code) => Err(code),
+        }
+    }
+
+    /// Opens the whole range to the device in one call.
+    fn grant(&self) -> Result<(), Code> {
+        let access = AccessDesc { location: Location::POOL, flags: ACCESS_READ_WRITE };
+        // SAFETY: the range is wholly mapped; the descriptor outlives the call.
+        let code = unsafe { real::mem_set_access(self.start, size(self.mapped_bytes), &raw const access, 1) };
+        if code == SUCCESS { Ok(()) } else { Err(code) }
+    }
+
+    fn finish(mut self, bytes: u64) -> Arc<Spilled> {
+        let block = Spilled {
+            start: self.start,
+            bytes,
+            mapped_bytes: self.mapped_bytes,
+            pieces: std::mem::take(&mut self.pieces),
+            context: real::current_context() as usize,
+            id: self.pool.next_block_id(),
+        };
+        self.mapped_bytes = 0;
+        Arc::new(block)
+    }
+}
+
+impl Drop for Draft<'_> {
+    fn drop(&mut self) {
+        if self.mapped_bytes > 0 {
+            dismantle(self.pool, self.start, self.mapped_bytes, &self.pieces);
+        }
+    }
+}
+
+/// Leases a chunk and imports it: handle, bytes, lease.
+pub(crate) fn borrow(pool: &Pool, donor: usize, bytes: u64, exact: bool) -> Result<(Handle, u64, u64), Code> {
+    let chunk = pool.link.lease(donor, bytes, exact, &pool.account).map_err(|error| match error {
+        // To the tenant, a broker that is gone or refuses is memory that is not there.
+        LinkError::Gone | LinkError::OutOfMemory | LinkError::Refused => OUT_OF_MEMORY,
+    })?;
+    let mut handle = 0;
+    // SAFETY: the descriptor is open for the call; the out-pointer outlives it.
+    let code = unsafe { real::mem_import(&raw mut handle, as_pointer(&chunk.descriptor), HANDLE_POSIX_FD) };
+    drop(chunk.descriptor);
+    if code != SUCCESS {
+        pool.link.release(chunk.lease, &pool.account);
+        crate::log::warn(&format!("cuda: a chunk of donor {donor} cannot be imported: code {code}"));
+        return Err(code);
+    }
+    Ok((handle, chunk.bytes, chunk.lease))
+}
+
+/// Ends this process's hold on a piece that is not mapped any more.
+fn let_go(pool: &Pool, piece: &Piece) {
+    // SAFETY: the handle is ours and released once.
+    unsafe { real::mem_release(piece.handle) };
+    match piece.lease {
+        Some(lease) => pool.link.release(lease, &pool.account),
+        None => pool.return_local(piece.bytes),
+    }
+}
+
+fn dismantle(pool: &Pool, start: DevicePtr, mapped_bytes: u64, pieces: &[Piece]) {
+    for piece in pieces {
+        // SAFETY: exactly the range that was mapped for this piece.
+        unsafe { real::mem_unmap(start + piece.offset, size(piece.bytes)) };
+        let_go(pool, piece);
+    }
+    // SAFETY: exactly our reservation, now without mappings.
+    unsafe { real::mem_unreserve(start, size(mapped_bytes)) };
+}
+
+/// Frees a block that has been taken out of the books. Work that uses it has ended.
+pub(crate) fn tear_down(pool: &Pool, block: &Spilled) {
+    dismantle(pool, block.start, block.mapped_bytes, &block.pieces);
+}
