@@ -82,8 +82,10 @@ pub(crate) const GROUPS: [(usize, Floor); 6] = [
     (2, Floor::NVLINK),
     (2, Floor::PEER),
 ];
-/// Groups of eight are not counted on larger hosts: their table would cost more than the hint is worth; fours stand in for them.
-const EIGHTS_CARDS_MAX: usize = 12;
+/// On hosts of more cards than this only groups of up to `COUNTED_GROUP_MAX` are counted: a table of larger ones would cost more
+/// than the hint is worth, and fours stand in for them.
+const COUNTED_CARDS_MAX: usize = 12;
+const COUNTED_GROUP_MAX: usize = 4;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Topology {
@@ -91,17 +93,20 @@ pub(crate) struct Topology {
     /// Each kind with its cards.
     kinds: Vec<(Kind, CardSet)>,
     candidates: Vec<OnceLock<Box<[Candidate]>>>,
-    /// Per entry of `GROUPS`: how many such groups fit at once into each set of cards.
-    packing: Vec<Box<[u8]>>,
+    /// Like `candidates` by size and floor: how many such groups fit at once into each set of cards. Empty where not counted.
+    packings: Vec<OnceLock<Box<[u8]>>>,
 }
 
 impl Topology {
     pub fn new(shape: Shape) -> Self {
-        let candidates = vec![OnceLock::new(); (CARDS_PER_HOST_MAX + 1) * Floor::COUNT];
+        let slots = (CARDS_PER_HOST_MAX + 1) * Floor::COUNT;
         let kinds = cards_by_kind(&shape.kinds);
-        let mut topology = Self { shape, kinds, candidates, packing: Vec::new() };
-        topology.packing = GROUPS.iter().map(|&(size, floor)| topology.pack(size, floor)).collect();
-        topology
+        Self {
+            shape,
+            kinds,
+            candidates: vec![OnceLock::new(); slots],
+            packings: vec![OnceLock::new(); slots],
+        }
     }
 
     pub fn cards(&self) -> usize {
@@ -133,14 +138,12 @@ impl Topology {
 
     /// How many groups of each of `GROUPS` fit at once into `cards`.
     pub fn groups_in(&self, cards: CardSet) -> [u8; GROUPS.len()] {
-        std::array::from_fn(|group| self.packing[group].get(cards.index()).copied().unwrap_or(0))
+        GROUPS.map(|(size, floor)| self.packing(size, floor).get(cards.index()).copied().unwrap_or(0))
     }
 
-    /// How many disjoint pools of `size` cards fit into `cards`: exact for the sizes of `GROUPS`, greedy for others.
+    /// How many disjoint pools of `size` cards fit into `cards`: exact, but for large groups on large hosts, where it is greedy.
     pub fn fit_count(&self, cards: CardSet, size: usize, floor: Floor) -> u32 {
-        if let Some(group) = GROUPS.iter().position(|&group| group == (size, floor))
-            && let Some(&count) = self.packing[group].get(cards.index())
-        {
+        if let Some(&count) = self.packing(size, floor).get(cards.index()) {
             return u32::from(count);
         }
         let mut left = cards;
@@ -194,11 +197,17 @@ impl Topology {
         donors.iter().filter_map(|donor| Some(self.pair(primary, donor)?.band)).min().unwrap_or(u8::MAX)
     }
 
+    fn packing(&self, size: usize, floor: Floor) -> &[u8] {
+        let cards = self.cards();
+        let counted = size <= cards && (cards <= COUNTED_CARDS_MAX || size <= COUNTED_GROUP_MAX);
+        if !counted {
+            return &[];
+        }
+        self.packings[size * Floor::COUNT + floor.index()].get_or_init(|| self.pack(size, floor))
+    }
+
     fn pack(&self, size: usize, floor: Floor) -> Box<[u8]> {
         let cards = self.cards();
-        if size > cards || (size == 8 && cards > EIGHTS_CARDS_MAX) {
-            return Box::default();
-        }
         let mut by_lowest = vec![Vec::new(); cards];
         for candidate in self.candidates(size, floor) {
             let lowest = candidate.set.lowest().expect("a candidate has cards");
