@@ -121,7 +121,8 @@ impl Burn {
     }
 }
 
-/// When the money of one tenant ends, given all of its segments that are open or not fully settled.
+/// When the money of one tenant ends, given all of its segments that are open or not fully settled. Grants that have expired by
+/// `now` are settled against and taken back first, as for any settlement: here they count as gone.
 pub fn forecast<'segment>(
     segments: impl IntoIterator<Item = &'segment Segment>,
     book: &PriceBook,

@@ -98,3 +98,32 @@ impl WalletBalance {
         self.seq
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::account::AccountKind;
+    use crate::transfer::{Subject, TransferKind};
+    use tarn_protocol::ids::TenantId;
+    use tarn_protocol::units::Timestamp;
+
+    #[test]
+    fn m3_a_wallet_has_a_floor_of_zero() {
+        let at = Timestamp::from_micros(0);
+        let wallet = Account::wallet_cash(&TenantId::new(at, 1));
+        let revenue = Account::new(AccountKind::RevenueGpu, None).unwrap();
+        let balance = WalletBalance::from_stored(&wallet, Micros::new(100), 7).unwrap();
+        let spend = |amount| {
+            let accounts = (wallet.clone(), revenue.clone());
+            let id = TransferId::new(at, 1);
+            let subject = Subject::default();
+            Transfer::new(id, TransferKind::Usage, accounts, Micros::new(amount), subject, at).unwrap()
+        };
+        let (after, entry) = balance.post(&spend(100)).unwrap();
+        assert_eq!((after.posted(), after.seq()), (Micros::ZERO, 8));
+        assert_eq!((entry.amount, entry.seq, entry.balance_after), (Micros::new(-100), 8, Micros::ZERO));
+        assert!(matches!(balance.post(&spend(101)), Err(InvalidPosting::BelowFloor { .. })));
+        assert!(WalletBalance::empty(&revenue).is_err());
+        assert!(WalletBalance::from_stored(&wallet, Micros::new(1), 0).is_err());
+    }
+}

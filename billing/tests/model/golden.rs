@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use tarn_billing::charge::{BucketWidth, buckets};
+use tarn_billing::evidence::{Applied, LATE_MAX_MICROS, RefusedEvidence};
 use tarn_billing::exhaustion::{Runway, forecast};
 use tarn_billing::grant::GrantKind;
 use tarn_billing::money::Micros;
@@ -9,11 +10,12 @@ use tarn_billing::rate::{Rate, Seconds};
 use tarn_billing::segment::{Anchor, CloseReason, InvalidSegment};
 use tarn_billing::settlement::settle;
 use tarn_billing::transfer::{InvalidTransfer, TransferKind};
+use tarn_protocol::control::UsageEvidence;
 use tarn_protocol::ids::TransferId;
-use tarn_protocol::units::{BootId, MonoMillis};
+use tarn_protocol::units::{BootId, Generation, MonoMillis};
 
 use crate::ledger::Ledger;
-use crate::world::{Run, at, grant, offer};
+use crate::world::{Run, at, card, grant, offer};
 
 fn run() -> Run {
     Run { instance: 1, generation: 1, offer: 0, primary: 3, ready: 0, skew: 77_000 }
@@ -89,6 +91,32 @@ fn m11_the_earliest_end_stands_and_settled_seconds_stay() {
     let segment = settled.open_segments().next().unwrap().clone();
     let refused = segment.clone().close(at(59_000), CloseReason::HostLost);
     assert_eq!(refused, Err(InvalidSegment::SettledPast(segment.id().clone())));
+}
+
+#[test]
+fn evidence_of_another_run_is_refused() {
+    let mut segment = ledger(2_400_000, 10_000_000).open_segments().next().unwrap().clone();
+    let evidence = run().evidence(0, 0, 5_000, 0);
+    let restarted = UsageEvidence { generation: Generation::new(2), ..evidence.clone() };
+    let rebooted = UsageEvidence { boot_id: BootId::new("other"), ..evidence.clone() };
+    let donor = UsageEvidence { primary: card(4), ..evidence.clone() };
+    for other in [restarted, rebooted, donor] {
+        let refused = RefusedEvidence::OtherRun(segment.id().clone());
+        assert_eq!(segment.apply(&other, at(5_000)), Err(refused), "{other:?}");
+    }
+    for malformed in [
+        UsageEvidence { excused_ms: 5_001, ..evidence.clone() },
+        UsageEvidence { to_mono_ms: MonoMillis::new(0), ..evidence.clone() },
+    ] {
+        assert_eq!(segment.apply(&malformed, at(5_000)), Err(RefusedEvidence::Malformed));
+    }
+    assert_eq!(segment.apply(&evidence, at(5_000)), Ok(Applied { added_ms: 5_000, known_ms: 0 }));
+    assert_eq!(segment.apply(&evidence, at(5_000)), Ok(Applied { added_ms: 0, known_ms: 5_000 }));
+    let mut closed = segment.close(at(5_000), CloseReason::UserRequest).unwrap();
+    let limit_ms = LATE_MAX_MICROS / 1_000;
+    assert!(closed.apply(&evidence, at(5_000 + limit_ms)).is_ok());
+    let refused = RefusedEvidence::TooLate(closed.id().clone());
+    assert_eq!(closed.apply(&evidence, at(5_001 + limit_ms)), Err(refused));
 }
 
 #[test]

@@ -71,6 +71,12 @@ impl Ledger {
 
     /// One tick of the settling worker: up to each grant's expiry first, then up to `now`.
     pub fn settle(&mut self, now: Timestamp) {
+        self.take_back(now);
+        self.settle_up_to(now);
+    }
+
+    /// Settles up to each expiry that has passed and takes back what is left of the grant.
+    pub fn take_back(&mut self, now: Timestamp) {
         let start = Timestamp::from_micros(i64::MIN);
         while let Some(expires_at) = self.funds().next_expiry(start).filter(|expires_at| *expires_at <= now) {
             self.settle_up_to(expires_at.plus_micros(-1));
@@ -81,7 +87,6 @@ impl Ledger {
                 }
             }
         }
-        self.settle_up_to(now);
     }
 
     /// Splits at due prices, then settles every segment. Plans are committed twice, and a stale plan is tried again later, to show
