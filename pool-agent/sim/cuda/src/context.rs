@@ -123,9 +123,14 @@ fn retain_primary(driver: &Driver, card: usize) -> Result<usize, Code> {
         {
             let mut contexts = driver.contexts();
             let primary = contexts.primaries.entry(card).or_default();
-            if let Some(id) = primary.context.or(made.take()) {
+            if let Some(id) = primary.context.or(made) {
                 primary.context = Some(id);
                 primary.retained += 1;
+                drop(contexts);
+                // Another thread was first: its context is the primary one.
+                if let Some(spare) = made.filter(|made| *made != id) {
+                    close(driver, spare)?;
+                }
                 return Ok(id);
             }
         }

@@ -80,7 +80,11 @@ driver_api! {
     ["cuGetProcAddress" 12000] fn cuGetProcAddress_v2(
         name: *const c_char, address: *mut *const c_void, version: i32, flags: u64, status: *mut i32,
     ) {
-        answer(name, address, version, flags, status)
+        match answer(name, address, version, flags, status) {
+            // As driver 580 does: the second form reports a missing symbol by its status and a NULL address only.
+            Err(Code::NOT_FOUND) => Ok(()),
+            other => other,
+        }
     }
 }
 
