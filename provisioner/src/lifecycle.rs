@@ -19,7 +19,7 @@ mod observed;
 mod reason;
 mod state;
 
-pub use action::{Action, actions};
+pub use action::{Action, ActionRefused, actions};
 pub use desired::{DesiredState, Wish};
 pub use mapping::{Next, next};
 pub use observed::Observed;

@@ -1,6 +1,6 @@
 //! What a tenant may ask of an instance, by state.
 
-use super::{State, texts};
+use super::{DesiredState, State, texts};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
@@ -40,10 +40,45 @@ pub const fn actions(state: State) -> &'static [Action] {
     }
 }
 
+/// The answer to an action that is not legal now, with what is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("an instance that is {state} cannot {action}")]
+pub struct ActionRefused {
+    pub state: State,
+    pub action: Action,
+    pub legal: &'static [Action],
+}
+
+impl Action {
+    /// Whether the action is legal in `state`.
+    pub fn check(self, state: State) -> Result<(), ActionRefused> {
+        let legal = actions(state);
+        if legal.contains(&self) { Ok(()) } else { Err(ActionRefused { state, action: self, legal }) }
+    }
+
+    /// The wish that the action amounts to; `None` for those that are more than a wish. A start leases cards first.
+    pub const fn desired(self) -> Option<DesiredState> {
+        match self {
+            Self::Start | Self::Resume => Some(DesiredState::Running),
+            Self::Stop => Some(DesiredState::Stopped),
+            Self::Terminate => Some(DesiredState::Terminated),
+            Self::Restart | Self::Suspend | Self::Resize => None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::lifecycle::Event;
+
+    #[test]
+    fn what_is_not_legal_is_refused_with_what_is() {
+        assert_eq!(Action::Stop.check(State::Running), Ok(()));
+        let refused = Action::Start.check(State::Stopping).unwrap_err();
+        assert_eq!(refused.legal, [Action::Terminate]);
+        assert_eq!(refused.to_string(), "an instance that is stopping cannot start");
+    }
 
     #[test]
     fn an_action_is_listed_exactly_where_its_transition_is_legal() {
