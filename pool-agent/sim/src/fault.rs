@@ -7,23 +7,53 @@ use crate::layout::{GPUS_MAX, LinkState, State, XIDS_MAX, Xid};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// Raises an event; hardware codes do not break the card by themselves.
-    Xid { gpu: usize, code: u32 },
+    Xid {
+        gpu: usize,
+        code: u32,
+    },
     /// The card fell off the bus: NVML says lost, work on it fails. Raises Xid 79.
-    CardLost { gpu: usize },
-    LinkLost { from: usize, to: usize },
+    CardLost {
+        gpu: usize,
+    },
+    LinkLost {
+        from: usize,
+        to: usize,
+    },
     /// Writes succeed and change nothing.
-    P2pWritesVanish { from: usize, to: usize },
+    P2pWritesVanish {
+        from: usize,
+        to: usize,
+    },
     /// Capability calls say yes, granting access fails.
-    P2pEnableFails { from: usize, to: usize },
+    P2pEnableFails {
+        from: usize,
+        to: usize,
+    },
     /// Read-modify-write across the link loses updates.
-    AtomicsMissing { from: usize, to: usize },
-    Temperature { gpu: usize, celsius: u32 },
+    AtomicsMissing {
+        from: usize,
+        to: usize,
+    },
+    Temperature {
+        gpu: usize,
+        celsius: u32,
+    },
     /// Every allocation on the card takes this long.
-    SlowAlloc { gpu: usize, milliseconds: u32 },
+    SlowAlloc {
+        gpu: usize,
+        milliseconds: u32,
+    },
     /// Every NVML call about the card blocks this long.
-    HungNvml { gpu: usize, milliseconds: u32 },
+    HungNvml {
+        gpu: usize,
+        milliseconds: u32,
+    },
     /// Takes this share of the link's bandwidth away.
-    LinkDegrade { from: usize, to: usize, percent: u32 },
+    LinkDegrade {
+        from: usize,
+        to: usize,
+        percent: u32,
+    },
     /// Ends every fault; past Xid events stay in the log.
     Clear,
 }
@@ -76,7 +106,8 @@ fn raise_xid(state: &mut State, gpu: usize, code: u32) {
 }
 
 fn clear(state: &mut State) {
-    let sound = LinkState { lost: 0, writes_vanish: 0, enable_fails: 0, atomics_missing: 0, degraded_percent: 0 };
+    let sound =
+        LinkState { lost: 0, writes_vanish: 0, enable_fails: 0, atomics_missing: 0, degraded_percent: 0 };
     state.links = [[sound; GPUS_MAX]; GPUS_MAX];
     for gpu in &mut state.gpus {
         gpu.lost = 0;

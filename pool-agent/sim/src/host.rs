@@ -1,6 +1,6 @@
 //! A host directory: made once, opened by tools and tests through [`Host`], by the driver libraries through [`Attached`].
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -34,6 +34,10 @@ pub enum HostError {
 const LIBRARIES: [(&str, &str); 2] =
     [("libtarn_sim_cuda.so", "libcuda.so.1"), ("libtarn_sim_nvml.so", "libnvidia-ml.so.1")];
 
+/// Up to so many processes are looked at every time.
+const CROWD: usize = 64;
+const SWEEP_INTERVAL_MS: u64 = 10;
+
 /// A host, seen from outside: no process of it, holds nothing on it.
 #[derive(Debug, Clone)]
 pub struct Host {
@@ -41,6 +45,7 @@ pub struct Host {
     machine: Arc<Machine>,
     shared: Arc<SharedState>,
     liveness: Arc<Liveness>,
+    id: u64,
 }
 
 impl Host {
@@ -63,7 +68,8 @@ impl Host {
             write(&directory.join("dev").join(format!("nvidia{}", gpu.index)), b"")?;
         }
         write(&directory.join("holders"), b"")?;
-        let capacities: Vec<u64> = machine.gpus.iter().map(|gpu| gpu.memory_bytes - gpu.reserved_bytes).collect();
+        let capacities: Vec<u64> =
+            machine.gpus.iter().map(|gpu| gpu.memory_bytes - gpu.reserved_bytes).collect();
         let state = directory.join("state");
         let _absent_is_fine = std::fs::remove_file(&state);
         drop(SharedState::create(&state, &capacities)?);
@@ -85,8 +91,14 @@ impl Host {
             directory: directory.to_owned(),
             machine: Arc::new(machine),
             shared: Arc::new(shared),
-            liveness: Arc::new(liveness),
+            liveness,
+            id: identity(directory)?,
         })
+    }
+
+    /// Tells this host's memory from that of other hosts on the machine.
+    pub fn id(&self) -> u64 {
+        self.id
     }
 
     pub fn directory(&self) -> &Path {
@@ -146,12 +158,28 @@ impl Host {
         Ok(self.shared.lock()?)
     }
 
+    /// As [`Self::swept`], at most every few milliseconds once many processes share the host: each look costs a read of
+    /// `/proc` per process.
+    pub fn swept_lately(&self, own: Option<usize>) -> Result<StateGuard<'_>, HostError> {
+        let now_ms = monotonic_ms();
+        {
+            let state = self.shared.lock()?;
+            let crowded = state.holders_high as usize > CROWD;
+            if crowded && now_ms.saturating_sub(state.swept_ms) < SWEEP_INTERVAL_MS {
+                return Ok(state);
+            }
+        }
+        let mut state = self.swept(own)?;
+        state.swept_ms = now_ms;
+        Ok(state)
+    }
+
     /// The state after everything that dead processes held is gone.
     pub fn swept(&self, own: Option<usize>) -> Result<StateGuard<'_>, HostError> {
         let mut state = self.shared.lock()?;
         self.liveness.sweep(&mut state, own);
         if state.lingering > 0 {
-            let open = open_serials();
+            let open = open_serials(self.id);
             state.drop_lingering(|serial| open.contains(&serial));
         }
         Ok(state)
@@ -197,6 +225,10 @@ impl Attached {
     pub fn swept(&self) -> Result<StateGuard<'_>, HostError> {
         self.host.swept(Some(self.holder))
     }
+
+    pub fn swept_lately(&self) -> Result<StateGuard<'_>, HostError> {
+        self.host.swept_lately(Some(self.holder))
+    }
 }
 
 impl Drop for Attached {
@@ -207,6 +239,20 @@ impl Drop for Attached {
             state.drop_holder(self.holder);
         }
     }
+}
+
+/// The state file itself: two hosts never share one.
+fn identity(directory: &Path) -> Result<u64, HostError> {
+    let path = directory.join("state");
+    let meta = std::fs::metadata(&path).map_err(|error| HostError::File(path, error))?;
+    Ok(meta.ino() ^ meta.dev().rotate_left(40))
+}
+
+fn monotonic_ms() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the out-parameter outlives the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec.unsigned_abs() * 1000 + now.tv_nsec.unsigned_abs() / 1_000_000
 }
 
 fn place_library(artefact: &Path, target: &Path, directory: &Path) -> Result<(), HostError> {

@@ -38,6 +38,8 @@ pub struct State {
     pub pad: u32,
     pub allocation_serial: u64,
     pub xid_serial: u64,
+    /// When dead processes were last looked for, in milliseconds of the monotonic clock.
+    pub swept_ms: u64,
     pub xids: [Xid; XIDS_MAX],
     pub gpus: [GpuState; GPUS_MAX],
     /// `[from][to]`.
@@ -90,6 +92,8 @@ pub struct Holder {
     /// Clock ticks after boot, from `/proc`; 0 when it could not be read.
     pub start_ticks: u64,
     pub pid_namespace: u64,
+    /// Differs between the programs that one process runs one after the other by exec.
+    pub program: u64,
     /// Head of this process's references, index + 1.
     pub references: u32,
     pub pad: u32,

@@ -99,7 +99,13 @@ impl State {
 
     /// Takes hold of an allocation through its descriptor. The descriptor proves that the memory exists, so an allocation
     /// whose entry went while the descriptor travelled is entered again, even on a full card.
-    pub fn import(&mut self, holder: usize, gpu: usize, bytes: u64, id: AllocationId) -> Result<Hold, LedgerError> {
+    pub fn import(
+        &mut self,
+        holder: usize,
+        gpu: usize,
+        bytes: u64,
+        id: AllocationId,
+    ) -> Result<Hold, LedgerError> {
         if let Some(index) = self.entry_index(id) {
             return self.hold(holder, AllocationId { index, serial: id.serial });
         }
@@ -268,7 +274,8 @@ impl State {
 
     fn link_reference(&mut self, holder: usize, at: u32, allocation: u32) {
         let head = self.holders[holder].references;
-        self.references[at as usize] = Reference { holder: holder as u32 + 1, allocation, next: head, previous: 0 };
+        self.references[at as usize] =
+            Reference { holder: holder as u32 + 1, allocation, next: head, previous: 0 };
         if let Some(next) = head.checked_sub(1) {
             self.references[next as usize].previous = at + 1;
         }

@@ -6,21 +6,35 @@
 
 use std::collections::HashSet;
 
-/// The name behind every exported descriptor, as `/proc/*/fd` shows it: card, table entry, serial.
-pub fn memory_name(gpu: usize, index: u32, serial: u64) -> String {
-    format!("tarn-sim:{gpu}:{index}:{serial}")
+use crate::ledger::AllocationId;
+
+/// What is behind an exported descriptor, as `/proc/*/fd` shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryName {
+    /// Several simulated hosts may run on one machine.
+    pub host: u64,
+    pub gpu: usize,
+    pub id: AllocationId,
 }
 
-/// Card, table entry and serial behind a descriptor's link text.
-pub fn parse_memory_name(link: &str) -> Option<(usize, u32, u64)> {
-    let name = link.strip_prefix("/memfd:tarn-sim:")?;
-    let mut parts = name.split([':', ' ']);
-    let gpu = parts.next()?.parse().ok()?;
-    Some((gpu, parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+impl MemoryName {
+    pub fn text(&self) -> String {
+        let Self { host, gpu, id } = self;
+        format!("tarn-sim:{host:x}:{gpu}:{}:{}", id.index, id.serial)
+    }
+
+    /// Reads a descriptor's link text.
+    pub fn parse(link: &str) -> Option<Self> {
+        let mut parts = link.strip_prefix("/memfd:tarn-sim:")?.split([':', ' ']);
+        let host = u64::from_str_radix(parts.next()?, 16).ok()?;
+        let gpu = parts.next()?.parse().ok()?;
+        let id = AllocationId { index: parts.next()?.parse().ok()?, serial: parts.next()?.parse().ok()? };
+        Some(Self { host, gpu, id })
+    }
 }
 
-/// Serials of all allocations that some visible process has open.
-pub fn open_serials() -> HashSet<u64> {
+/// Serials of all allocations of a host that some visible process has open.
+pub fn open_serials(host: u64) -> HashSet<u64> {
     let mut serials = HashSet::new();
     let Ok(processes) = std::fs::read_dir("/proc") else { return serials };
     let is_process = |name: &std::ffi::OsStr| name.to_str().is_some_and(|name| name.parse::<u32>().is_ok());
@@ -28,7 +42,8 @@ pub fn open_serials() -> HashSet<u64> {
         let Ok(descriptors) = std::fs::read_dir(process.path().join("fd")) else { continue };
         for descriptor in descriptors.flatten() {
             let link = std::fs::read_link(descriptor.path()).unwrap_or_default();
-            serials.extend(link.to_str().and_then(parse_memory_name).map(|(_, _, serial)| serial));
+            let name = link.to_str().and_then(MemoryName::parse).filter(|name| name.host == host);
+            serials.extend(name.map(|name| name.id.serial));
         }
     }
     serials
@@ -40,8 +55,8 @@ mod tests {
 
     #[test]
     fn a_memory_name_survives_the_kernels_decoration() {
-        let link = format!("/memfd:{} (deleted)", memory_name(3, 17, 99));
-        assert_eq!(parse_memory_name(&link), Some((3, 17, 99)));
-        assert_eq!(parse_memory_name("/memfd:other (deleted)"), None);
+        let name = MemoryName { host: 0xabc, gpu: 3, id: AllocationId { index: 17, serial: 99 } };
+        assert_eq!(MemoryName::parse(&format!("/memfd:{} (deleted)", name.text())), Some(name));
+        assert_eq!(MemoryName::parse("/memfd:other (deleted)"), None);
     }
 }

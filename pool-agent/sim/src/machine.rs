@@ -159,7 +159,15 @@ impl Link {
             link(LinkClass::Own, 0, reads, writes, card.copy_mbps, 500, true)
         } else if nvlinks > 0 {
             let (reads, writes) = (nvlink.kernel_read_mbps, nvlink.kernel_write_mbps);
-            link(LinkClass::Nvlink, nvlinks, reads, writes, nvlink.copy_mbps, nvlink.latency_ns, nvlink.atomics)
+            link(
+                LinkClass::Nvlink,
+                nvlinks,
+                reads,
+                writes,
+                nvlink.copy_mbps,
+                nvlink.latency_ns,
+                nvlink.atomics,
+            )
         } else if over_pcie {
             let (reads, writes) = (pcie.kernel_read_mbps, pcie.kernel_write_mbps);
             link(LinkClass::PcieP2p, 0, reads, writes, pcie.copy_mbps, pcie.latency_ns, pcie.atomics)

@@ -155,7 +155,8 @@ impl Preset {
     }
 
     fn parse(name: &str, text: &str) -> Result<Self, PresetError> {
-        let preset: Self = toml::from_str(text).map_err(|error| PresetError::Parse(name.to_owned(), error))?;
+        let preset: Self =
+            toml::from_str(text).map_err(|error| PresetError::Parse(name.to_owned(), error))?;
         let count = preset.gpus.len();
         if count == 0 || count > crate::layout::GPUS_MAX {
             return Err(PresetError::CardCount(name.to_owned(), count));

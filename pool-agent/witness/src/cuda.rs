@@ -77,7 +77,11 @@ impl Cuda {
         // SAFETY: the driver answers NULL or a static C string.
         let text = unsafe {
             (self.error_string)(code, &raw mut text);
-            if text.is_null() { "unknown".to_owned() } else { CStr::from_ptr(text).to_string_lossy().into_owned() }
+            if text.is_null() {
+                "unknown".to_owned()
+            } else {
+                CStr::from_ptr(text).to_string_lossy().into_owned()
+            }
         };
         Err(CudaError { call, code, text })
     }

@@ -28,7 +28,12 @@ pub(crate) struct Tally {
 
 impl<'a> Filling<'a> {
     /// Allocates up to a share of `total_bytes`; blocks shrink when the device has no room for a large one.
-    pub(crate) fn take(cuda: &'a Cuda, total_bytes: u64, percent: u64, block_bytes: u64) -> Result<Self, CudaError> {
+    pub(crate) fn take(
+        cuda: &'a Cuda,
+        total_bytes: u64,
+        percent: u64,
+        block_bytes: u64,
+    ) -> Result<Self, CudaError> {
         let goal = total_bytes / 100 * percent.min(100);
         let mut filling = Self { cuda, blocks: Vec::new() };
         let mut block_bytes = block_bytes.max(BLOCK_BYTES_MIN);

@@ -27,7 +27,11 @@ impl Library {
             // SAFETY: after a failure dlerror answers NULL or a C string.
             let reason = unsafe {
                 let reason = libc::dlerror();
-                if reason.is_null() { String::new() } else { CStr::from_ptr(reason).to_string_lossy().into_owned() }
+                if reason.is_null() {
+                    String::new()
+                } else {
+                    CStr::from_ptr(reason).to_string_lossy().into_owned()
+                }
             };
             return Err(LibraryError::Load(name, reason));
         }

@@ -19,7 +19,10 @@ use crate::cuda::Cuda;
 use crate::filling::{Filling, Tally};
 
 #[derive(Debug, Parser)]
-#[command(version, about = "Fills the visible device's memory, verifies every address, reports one line of JSON")]
+#[command(
+    version,
+    about = "Fills the visible device's memory, verifies every address, reports one line of JSON"
+)]
 struct Arguments {
     /// Stop allocating at this share of the device's total.
     #[arg(long, default_value_t = 97)]
@@ -77,7 +80,8 @@ fn witness(arguments: &Arguments) -> Result<(), WitnessError> {
         }
     }
     let context = cuda.create_context(0)?;
-    let mut filling = Filling::take(&cuda, first.total_bytes, arguments.fill_percent, arguments.block_gib << 30)?;
+    let mut filling =
+        Filling::take(&cuda, first.total_bytes, arguments.fill_percent, arguments.block_gib << 30)?;
     let first_address = filling.first_address().ok_or(WitnessError::NothingAllocated)?;
     filling.write()?;
     let tally = verify(&filling, Duration::from_secs(arguments.loop_seconds))?;

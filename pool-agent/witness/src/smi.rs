@@ -67,7 +67,8 @@ impl Nvml {
         // SAFETY: the types are the header's, and out-parameters outlive their calls.
         unsafe {
             let init: unsafe extern "C" fn() -> Status = self.0.function("nvmlInit_v2")?;
-            let counting: unsafe extern "C" fn(*mut u32) -> Status = self.0.function("nvmlDeviceGetCount_v2")?;
+            let counting: unsafe extern "C" fn(*mut u32) -> Status =
+                self.0.function("nvmlDeviceGetCount_v2")?;
             let get: unsafe extern "C" fn(u32, *mut Handle) -> Status =
                 self.0.function("nvmlDeviceGetHandleByIndex_v2")?;
             check("nvmlInit_v2", init())?;
@@ -99,7 +100,8 @@ impl Nvml {
         let call = "nvmlDeviceGetComputeRunningProcesses_v3";
         // SAFETY: the type is the header's, and the array has the room that `count` says.
         unsafe {
-            let function: unsafe extern "C" fn(Handle, *mut u32, *mut Process) -> Status = self.0.function(call)?;
+            let function: unsafe extern "C" fn(Handle, *mut u32, *mut Process) -> Status =
+                self.0.function(call)?;
             check(call, function(handle, &raw mut count, rows.as_mut_ptr()))?;
         }
         rows.truncate(count as usize);
@@ -129,6 +131,7 @@ pub(crate) fn table() -> Result<String, SmiError> {
     if processes.is_empty() {
         processes = format!("| {:<76} |\n", "No running processes found");
     }
-    let _never_fails = write!(table, "| {:<76} |\n{processes}{line}", "GPU         PID  Type  GPU Memory Usage");
+    let _never_fails =
+        write!(table, "| {:<76} |\n{processes}{line}", "GPU         PID  Type  GPU Memory Usage");
     Ok(table)
 }

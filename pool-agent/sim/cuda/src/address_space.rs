@@ -69,7 +69,11 @@ pub(crate) struct Piece {
 }
 
 /// The entry that covers `address`.
-pub(crate) fn covering<T>(map: &BTreeMap<u64, T>, address: u64, bytes: impl Fn(&T) -> u64) -> Option<(u64, &T)> {
+pub(crate) fn covering<T>(
+    map: &BTreeMap<u64, T>,
+    address: u64,
+    bytes: impl Fn(&T) -> u64,
+) -> Option<(u64, &T)> {
     let (start, entry) = map.range(..=address).next_back()?;
     (address - start < bytes(entry)).then_some((*start, entry))
 }

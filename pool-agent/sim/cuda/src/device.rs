@@ -8,7 +8,8 @@ use crate::entry::put;
 
 /// Copies a text with its NUL into a caller's buffer, cut to its length.
 pub(crate) unsafe fn put_text(to: *mut c_char, length: i32, text: &str) -> Outcome {
-    let room = usize::try_from(length).ok().filter(|room| *room > 0 && !to.is_null()).ok_or(Code::INVALID_VALUE)?;
+    let room =
+        usize::try_from(length).ok().filter(|room| *room > 0 && !to.is_null()).ok_or(Code::INVALID_VALUE)?;
     let bytes = &text.as_bytes()[..text.len().min(room - 1)];
     // SAFETY: the caller vouches for `length` bytes at `to`, and no more are written.
     unsafe {

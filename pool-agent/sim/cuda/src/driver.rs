@@ -164,4 +164,3 @@ driver_api! {
         put(version, host.machine().cuda_version)
     }
 }
-

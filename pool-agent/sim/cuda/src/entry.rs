@@ -95,7 +95,12 @@ macro_rules! driver_function {
 
 macro_rules! driver_row {
     ([$base:literal $version:literal] $name:ident) => {
-        crate::entry::Row { base: $base, version: $version, address: $name as *const std::ffi::c_void, per_thread: None }
+        crate::entry::Row {
+            base: $base,
+            version: $version,
+            address: $name as *const std::ffi::c_void,
+            per_thread: None,
+        }
     };
     ([$base:literal $version:literal / $thread:ident] $name:ident) => {
         crate::entry::Row {

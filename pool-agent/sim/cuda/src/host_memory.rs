@@ -48,7 +48,8 @@ fn register(address: *mut c_void, bytes: usize, flags: u32) -> Outcome {
     }
     let start = address as u64;
     let mut space = driver.space();
-    let overlaps = space.pinned(start).is_some() || space.pinned.range(start..start + bytes as u64).next().is_some();
+    let overlaps =
+        space.pinned(start).is_some() || space.pinned.range(start..start + bytes as u64).next().is_some();
     if overlaps {
         return Err(Code::HOST_MEMORY_ALREADY_REGISTERED);
     }

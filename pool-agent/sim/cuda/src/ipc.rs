@@ -57,7 +57,14 @@ fn open(handle: &IpcHandle) -> Result<u64, Code> {
     }
     let address = base as u64 + handle.offset % 4096;
     let kind = BlockKind::Opened;
-    let block = Block { bytes: handle.bytes, charged: 0, card: handle.card as usize, context: here.id, kind, id: fresh_id() };
+    let block = Block {
+        bytes: handle.bytes,
+        charged: 0,
+        card: handle.card as usize,
+        context: here.id,
+        kind,
+        id: fresh_id(),
+    };
     driver.space().blocks.insert(address, block);
     Ok(address)
 }
@@ -70,7 +77,9 @@ fn close(address: u64) -> Outcome {
     space.blocks.remove(&address);
     let page = address / 4096 * 4096;
     // SAFETY: the mapping was made by `open` and its entry is gone.
-    unsafe { libc::munmap(page as *mut libc::c_void, usize::try_from(address - page + block.bytes).unwrap_or(0)) };
+    unsafe {
+        libc::munmap(page as *mut libc::c_void, usize::try_from(address - page + block.bytes).unwrap_or(0))
+    };
     Ok(())
 }
 

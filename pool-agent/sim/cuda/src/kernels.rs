@@ -85,7 +85,8 @@ fn probe_read(driver: &Driver, here: Current, [from, count, seed, counter]: [u64
         let (first, length) = ((piece.address - from) / 4, usize::try_from(piece.bytes / 4).unwrap_or(0));
         // SAFETY: `words` found the piece to be mapped memory of this process, aligned to four bytes.
         let slice = unsafe { std::slice::from_raw_parts(piece.address as *const u32, length) };
-        mismatches += slice.iter().zip(first..).filter(|(word, index)| **word != mix(seed, *index)).count() as u64;
+        mismatches +=
+            slice.iter().zip(first..).filter(|(word, index)| **word != mix(seed, *index)).count() as u64;
     }
     if counter % 8 != 0 {
         return Err(Code::ILLEGAL_ADDRESS);
@@ -104,7 +105,8 @@ fn probe_read(driver: &Driver, here: Current, [from, count, seed, counter]: [u64
 fn probe_atomics(driver: &Driver, here: Current, target: u64, additions: u64) -> Result<u64, Code> {
     let pieces = words(driver, here, target, 1)?;
     let piece = pieces.first().ok_or(Code::ILLEGAL_ADDRESS)?;
-    let nanoseconds = LAUNCH_NS + piece_time(driver, here, piece, Engine::KernelWrite)?
+    let nanoseconds = LAUNCH_NS
+        + piece_time(driver, here, piece, Engine::KernelWrite)?
         + additions.saturating_mul(1000) / ATOMICS_PER_MICROSECOND;
     if write_effect(driver, here, piece.place)? == Effect::Vanishes {
         return Ok(nanoseconds);

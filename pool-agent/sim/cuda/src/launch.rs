@@ -13,7 +13,11 @@ const BUFFER_SIZE: usize = 2;
 const PARAMETERS_MAX: usize = 4;
 
 /// Reads up to four 64-bit parameters, from the pointer list or from the packed buffer.
-unsafe fn parameters(list: *mut *mut c_void, extra: *mut *mut c_void, count: usize) -> Result<[u64; PARAMETERS_MAX], Code> {
+unsafe fn parameters(
+    list: *mut *mut c_void,
+    extra: *mut *mut c_void,
+    count: usize,
+) -> Result<[u64; PARAMETERS_MAX], Code> {
     let mut values = [0; PARAMETERS_MAX];
     let mut buffer = std::ptr::null::<u64>();
     if !extra.is_null() {
@@ -36,7 +40,11 @@ unsafe fn parameters(list: *mut *mut c_void, extra: *mut *mut c_void, count: usi
     for (at, value) in values.iter_mut().enumerate().take(count) {
         // SAFETY: the kernel has `count` parameters of eight bytes, so the caller gives as many.
         *value = unsafe {
-            if list.is_null() { buffer.add(at).read_unaligned() } else { (*list.add(at)).cast::<u64>().read_unaligned() }
+            if list.is_null() {
+                buffer.add(at).read_unaligned()
+            } else {
+                (*list.add(at)).cast::<u64>().read_unaligned()
+            }
         };
     }
     Ok(values)

@@ -4,8 +4,8 @@
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use tarn_sim::ledger::{AllocationId, Hold, LedgerError};
-use tarn_sim::lingering::{memory_name, parse_memory_name};
+use tarn_sim::ledger::{Hold, LedgerError};
+use tarn_sim::lingering::MemoryName;
 
 use crate::code::Code;
 use crate::driver::{Driver, driver};
@@ -30,8 +30,8 @@ impl Memory {
     pub(crate) fn create(driver: &Driver, card: usize, bytes: u64, handle_types: i32) -> Result<Self, Code> {
         delay_allocation(driver, card)?;
         let hold = with_room(driver, |state| state.create(driver.holder(), card, bytes))?;
-        let name = memory_name(card, hold.id.index, hold.id.serial);
-        match memory_file(&name, bytes) {
+        let name = MemoryName { host: driver.attached.host().id(), gpu: card, id: hold.id };
+        match memory_file(&name.text(), bytes) {
             Ok(file) => Ok(Self { place: Place::Card(card), bytes, handle_types, file, hold: Some(hold) }),
             Err(code) => {
                 driver.state()?.let_go(driver.holder(), hold);
@@ -48,18 +48,19 @@ impl Memory {
 
     /// Takes hold of what another process exported. The caller keeps its descriptor.
     pub(crate) fn import(driver: &Driver, descriptor: i32) -> Result<Self, Code> {
-        let link = std::fs::read_link(format!("/proc/self/fd/{descriptor}")).map_err(|_| Code::INVALID_VALUE)?;
-        let named = link.to_str().and_then(parse_memory_name);
-        let (card, index, serial) = named.ok_or(Code::INVALID_VALUE)?;
-        if card >= driver.machine().gpus.len() {
-            return Err(Code::INVALID_VALUE);
-        }
+        let link =
+            std::fs::read_link(format!("/proc/self/fd/{descriptor}")).map_err(|_| Code::INVALID_VALUE)?;
+        let named = link.to_str().and_then(MemoryName::parse);
+        let own = |name: &MemoryName| {
+            name.host == driver.attached.host().id() && name.gpu < driver.machine().gpus.len()
+        };
+        let MemoryName { gpu: card, id, .. } = named.filter(own).ok_or(Code::INVALID_VALUE)?;
         if !crate::visibility::node_opens(driver.attached.host(), card) {
             return Err(Code::INVALID_DEVICE);
         }
         let file = duplicate(descriptor)?;
-        let bytes = std::fs::File::from(duplicate(descriptor)?).metadata().map_err(|_| Code::INVALID_VALUE)?.len();
-        let id = AllocationId { index, serial };
+        let bytes =
+            std::fs::File::from(duplicate(descriptor)?).metadata().map_err(|_| Code::INVALID_VALUE)?.len();
         let hold = driver.state()?.import(driver.holder(), card, bytes, id).map_err(ledger_code)?;
         Ok(Self { place: Place::Card(card), bytes, handle_types: 1, file, hold: Some(hold) })
     }
@@ -75,11 +76,6 @@ impl Memory {
 
     pub(crate) fn descriptor(&self) -> i32 {
         self.file.as_raw_fd()
-    }
-
-    /// The ledger's name for it, the same in every process.
-    pub(crate) fn serial(&self) -> u64 {
-        self.hold.map_or(0, |hold| hold.id.serial)
     }
 }
 

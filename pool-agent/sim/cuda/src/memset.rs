@@ -16,7 +16,10 @@ fn linear(to: u64, pattern: &[u8], count: usize, stream: usize) -> Outcome {
     if to % width != 0 {
         return Err(Code::INVALID_VALUE);
     }
-    let known = { let space = driver.space(); space.on_card(to) || space.pinned(to).is_some() };
+    let known = {
+        let space = driver.space();
+        space.on_card(to) || space.pinned(to).is_some()
+    };
     if !known {
         return Err(Code::INVALID_VALUE);
     }

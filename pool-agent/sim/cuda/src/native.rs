@@ -96,7 +96,7 @@ fn allocate_here(bytes: u64, kind: BlockKind) -> Result<u64, Code> {
 fn memory_info() -> Result<(u64, u64), Code> {
     let driver = driver()?;
     let context = current(driver)?;
-    let state = driver.attached.swept().map_err(|_| Code::UNKNOWN)?;
+    let state = driver.attached.swept_lately().map_err(|_| Code::UNKNOWN)?;
     Ok((state.free_bytes(context.card), driver.machine().gpus[context.card].memory_bytes))
 }
 

@@ -44,7 +44,8 @@ impl Arena {
         let length = usize::try_from(span).map_err(|_| Code::OUT_OF_MEMORY)?;
         // SAFETY: a new shared mapping at an address the kernel picks.
         let base = unsafe {
-            let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE);
+            let (access, flags) =
+                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE);
             libc::mmap(std::ptr::null_mut(), length, access, flags, file.as_raw_fd(), 0)
         };
         if base == libc::MAP_FAILED {

@@ -74,7 +74,10 @@ fn facts(driver: &Driver, address: u64) -> Option<Facts> {
     if let Some((start, mapping)) = space.mapping(address) {
         let (range_start, range_bytes) = space.reservation(address).unwrap_or((start, mapping.bytes));
         // Memory of a card that the process does not see answers with the card it was mapped for.
-        let seen = match mapping.memory.place { Place::Card(card) => driver.ordinal(card), Place::Host => None };
+        let seen = match mapping.memory.place {
+            Place::Card(card) => driver.ordinal(card),
+            Place::Host => None,
+        };
         let granted = || driver.visible.iter().position(|card| mapping.access[*card] != 0);
         let ordinal = seen.or_else(|| granted().and_then(|at| i32::try_from(at).ok()));
         let memory_type = if mapping.memory.place == Place::Host { TYPE_HOST } else { TYPE_DEVICE };
@@ -125,9 +128,10 @@ unsafe fn answer(to: *mut c_void, attribute: i32, address: u64, facts: &Facts) -
             BUFFER_ID | MEMORY_BLOCK_ID => put(to.cast(), facts.buffer_id),
             IS_MANAGED => put(to.cast::<u32>(), u32::from(facts.managed)),
             DEVICE_ORDINAL => put(to.cast(), facts.ordinal),
-            IS_LEGACY_IPC_CAPABLE => {
-                put(to.cast::<u32>(), u32::from(device && !facts.stitched && facts.pool == 0 && !facts.managed))
-            }
+            IS_LEGACY_IPC_CAPABLE => put(
+                to.cast::<u32>(),
+                u32::from(device && !facts.stitched && facts.pool == 0 && !facts.managed),
+            ),
             RANGE_START => put(to.cast(), facts.range_start),
             RANGE_SIZE => put(to.cast(), facts.range_bytes),
             ALLOWED_HANDLE_TYPES => put(to.cast(), facts.handle_types),

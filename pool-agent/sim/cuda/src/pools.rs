@@ -113,7 +113,9 @@ fn set_attribute(pool: usize, attribute: i32, value: u64) -> Outcome {
     let mut pools = driver.pools();
     let pool = pools.pools.get_mut(&pool).ok_or(Code::INVALID_VALUE)?;
     match attribute {
-        1..=4 => { pool.attributes.insert(attribute, value); }
+        1..=4 => {
+            pool.attributes.insert(attribute, value);
+        }
         6 | 8 if value == 0 => pool.high_bytes = pool.used_bytes,
         _ => return Err(Code::INVALID_VALUE),
     }

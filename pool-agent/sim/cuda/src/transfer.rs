@@ -43,7 +43,10 @@ pub(crate) fn write_effect(driver: &Driver, here: Current, place: Place) -> Resu
 
 /// Fails when the current card cannot reach a place any more.
 pub(crate) fn reach(driver: &Driver, here: Current, place: Place) -> Outcome {
-    let card = match place { Place::Host => here.card, Place::Card(card) => card };
+    let card = match place {
+        Place::Host => here.card,
+        Place::Card(card) => card,
+    };
     let (link, lost) = link_state(driver, here.card, card)?;
     if lost {
         return Err(poison(driver, here.id, Code::LAUNCH_FAILED));

@@ -63,7 +63,13 @@ fn wait(id: usize, timeout_ms: u32) -> Result<EventData, Return> {
             with_set(id, |set| set.serial = xid.serial)?;
             let device = handle_of(xid.gpu as usize);
             let (gpu_instance, compute_instance) = (u32::MAX, u32::MAX);
-            return Ok(EventData { device, kind: XID, data: xid.code.into(), gpu_instance, compute_instance });
+            return Ok(EventData {
+                device,
+                kind: XID,
+                data: xid.code.into(),
+                gpu_instance,
+                compute_instance,
+            });
         }
         if waited_ms >= timeout_ms {
             return Err(Return::TIMEOUT);

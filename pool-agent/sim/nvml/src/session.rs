@@ -30,7 +30,8 @@ fn start() -> Outcome {
     let mut session = SESSION.write().unwrap_or_else(PoisonError::into_inner);
     if session.host.is_none() {
         let directory = tarn_sim::locate::host_directory((&raw const SESSION).cast::<c_void>());
-        let host = directory.and_then(|directory| Host::open(&directory).ok()).ok_or(Return::DRIVER_NOT_LOADED)?;
+        let host =
+            directory.and_then(|directory| Host::open(&directory).ok()).ok_or(Return::DRIVER_NOT_LOADED)?;
         session.host = Some(Arc::new(host));
     }
     session.initialised += 1;
@@ -44,7 +45,8 @@ pub(crate) fn host() -> Result<Arc<Host>, Return> {
 
 /// Cards that this process can see, in order.
 pub(crate) fn present(host: &Host) -> Vec<usize> {
-    let opens = |card: &usize| OpenOptions::new().read(true).write(true).open(host.device_node(*card)).is_ok();
+    let opens =
+        |card: &usize| OpenOptions::new().read(true).write(true).open(host.device_node(*card)).is_ok();
     (0..host.gpus().len()).filter(opens).collect()
 }
 
@@ -104,9 +106,6 @@ nvml_api! {
     fn nvmlShutdown() {
         let mut session = SESSION.write().unwrap_or_else(PoisonError::into_inner);
         session.initialised = session.initialised.checked_sub(1).ok_or(Return::UNINITIALIZED)?;
-        if session.initialised == 0 {
-            session.host = None;
-        }
         Ok(())
     }
 }

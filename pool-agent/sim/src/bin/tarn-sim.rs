@@ -65,7 +65,8 @@ enum FaultCommand {
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
         Command::Create { preset, dir, seed, artefacts } => {
-            let beside = std::env::current_exe()?.parent().context("this program has no directory")?.to_owned();
+            let beside =
+                std::env::current_exe()?.parent().context("this program has no directory")?.to_owned();
             let host = Host::create(&dir, &preset, seed, &artefacts.unwrap_or(beside))?;
             println!("{}", host.lib_dir().display());
         }
@@ -88,10 +89,18 @@ fn resolve(host: &Host, fault: &FaultCommand) -> anyhow::Result<Fault> {
         FaultCommand::Xid { gpu, code } => Fault::Xid { gpu: card(gpu)?, code: *code },
         FaultCommand::CardLost { gpu } => Fault::CardLost { gpu: card(gpu)? },
         FaultCommand::LinkLost { from, to } => Fault::LinkLost { from: card(from)?, to: card(to)? },
-        FaultCommand::P2pWritesVanish { from, to } => Fault::P2pWritesVanish { from: card(from)?, to: card(to)? },
-        FaultCommand::P2pEnableFails { from, to } => Fault::P2pEnableFails { from: card(from)?, to: card(to)? },
-        FaultCommand::AtomicsMissing { from, to } => Fault::AtomicsMissing { from: card(from)?, to: card(to)? },
-        FaultCommand::Temperature { gpu, celsius } => Fault::Temperature { gpu: card(gpu)?, celsius: *celsius },
+        FaultCommand::P2pWritesVanish { from, to } => {
+            Fault::P2pWritesVanish { from: card(from)?, to: card(to)? }
+        }
+        FaultCommand::P2pEnableFails { from, to } => {
+            Fault::P2pEnableFails { from: card(from)?, to: card(to)? }
+        }
+        FaultCommand::AtomicsMissing { from, to } => {
+            Fault::AtomicsMissing { from: card(from)?, to: card(to)? }
+        }
+        FaultCommand::Temperature { gpu, celsius } => {
+            Fault::Temperature { gpu: card(gpu)?, celsius: *celsius }
+        }
         FaultCommand::SlowAlloc { gpu, milliseconds } => {
             Fault::SlowAlloc { gpu: card(gpu)?, milliseconds: *milliseconds }
         }
@@ -123,7 +132,10 @@ fn show(host: &Host, json: bool) -> anyhow::Result<()> {
         println!("{}", serde_json::to_string_pretty(&document)?);
         return Ok(());
     }
-    println!("{:<4} {:<41} {:>11} {:>11}  processes (pid:MiB)  faults", "card", "uuid", "total MiB", "used MiB");
+    println!(
+        "{:<4} {:<41} {:>11} {:>11}  processes (pid:MiB)  faults",
+        "card", "uuid", "total MiB", "used MiB"
+    );
     for (gpu, used_bytes, processes, faults) in rows {
         let processes: Vec<String> =
             processes.iter().map(|(pid, bytes)| format!("{pid}:{}", bytes >> 20)).collect();

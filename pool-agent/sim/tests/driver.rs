@@ -1,0 +1,10 @@
+//! The simulated driver through the real loader: C programs compiled here, the witness, and `nvml-wrapper`.
+
+mod driver {
+    pub mod bench;
+    mod links;
+    mod memory;
+    mod monitoring;
+    mod processes;
+    mod rules;
+}
