@@ -1,0 +1,62 @@
+//! The ledger, grants, holds, segments and evidence.
+
+use tarn_billing::money::Micros;
+use tarn_protocol::ids::{AccountId, GpuUuid, GrantId, HoldId, InstanceId, SegmentId, TransferId};
+use tarn_protocol::units::{Generation, Timestamp};
+use tarn_rows::ledger::{AccountRow, AuditRow, EntryRow, LedgerLineRow, Posting, TransferRow};
+use tarn_rows::segments::{MeterEventRow, SegmentRow};
+use tarn_rows::wallet::{BalanceRow, GrantRow, HoldRow, HoldState};
+use tarn_rows::{Page, TenantScope};
+
+use super::calls;
+
+calls! { ledger {
+    ensure_account(account: &AccountRow) -> ();
+    post_transfer(transfer: &TransferRow) -> Posting;
+    transfer(id: &TransferId) -> Option<TransferRow>;
+    transfers(scope: &TenantScope, page: Page<'_, TransferId>) -> Vec<TransferRow>;
+    transfers_of_segment(scope: &TenantScope, segment: &SegmentId) -> Vec<TransferRow>;
+    reversed_micros(scope: &TenantScope, id: &TransferId) -> Micros;
+    ledger_lines(scope: &TenantScope, page: Page<'_, TransferId>) -> Vec<LedgerLineRow>;
+    entries_of_transfer(id: &TransferId) -> Vec<EntryRow>;
+    balances(scope: &TenantScope) -> Vec<BalanceRow>;
+    balance(scope: &TenantScope, account: &AccountId) -> Option<BalanceRow>;
+    lock_wallets(scope: &TenantScope) -> ();
+    ledger_audit() -> AuditRow;
+} }
+
+calls! { grants {
+    insert_grant(scope: &TenantScope, grant: &GrantRow) -> bool;
+    grant(scope: &TenantScope, id: &GrantId) -> Option<GrantRow>;
+    spendable_grants(scope: &TenantScope, now: Timestamp) -> Vec<GrantRow>;
+    grants(scope: &TenantScope) -> Vec<GrantRow>;
+    grants_expired(now: Timestamp) -> Vec<GrantRow>;
+    set_grant_remaining(scope: &TenantScope, id: &GrantId, before: Micros, after: Micros) -> bool;
+} }
+
+calls! { holds {
+    place_hold(scope: &TenantScope, hold: &HoldRow) -> bool;
+    resolve_hold(scope: &TenantScope, id: &HoldId, state: HoldState, now: Timestamp) -> Option<HoldRow>;
+    holds_pending(scope: &TenantScope) -> Vec<HoldRow>;
+    holds_expired(now: Timestamp) -> Vec<HoldRow>;
+} }
+
+calls! { segments {
+    insert_segment(scope: &TenantScope, segment: &SegmentRow) -> ();
+    update_segment(scope: &TenantScope, segment: &SegmentRow) -> bool;
+    segment(scope: &TenantScope, id: &SegmentId) -> Option<SegmentRow>;
+    segments(scope: &TenantScope, page: Page<'_, SegmentId>) -> Vec<SegmentRow>;
+    segments_of_instance(scope: &TenantScope, instance: &InstanceId) -> Vec<SegmentRow>;
+    open_segment_of_instance(scope: &TenantScope, instance: &InstanceId) -> Option<SegmentRow>;
+    open_segments_of_tenant(scope: &TenantScope) -> Vec<SegmentRow>;
+    segments_of_run(instance: &InstanceId, generation: Generation) -> Vec<SegmentRow>;
+    open_segment_of_gpu(gpu: &GpuUuid) -> Option<SegmentRow>;
+    open_segments(page: Page<'_, SegmentId>) -> Vec<SegmentRow>;
+    segments_exhausted(now: Timestamp, limit: u32) -> Vec<SegmentRow>;
+    next_exhaustion() -> Option<Timestamp>;
+} }
+
+calls! { evidence {
+    insert_meter_event(event: &MeterEventRow) -> bool;
+    meter_events_of_segment(segment: &SegmentId) -> Vec<MeterEventRow>;
+} }

@@ -1,0 +1,141 @@
+//! The uniqueness that the schema keeps, by name.
+//!
+//! PostgreSQL names the constraint that refused; SQLite names the columns, or the trigger. Both map to one value here, and a test
+//! holds this table against both schemas.
+
+/// What would not have been unique.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Constraint {
+    UserEmail,
+    Membership,
+    RefreshTokenSecret,
+    ApiKeySecret,
+    SshKeyFingerprint,
+    IdempotencyKey,
+    HostCredential,
+    JoinTokenSecret,
+    CurrentCertificate,
+    ProbeOrder,
+    GpuEvent,
+    PriceVersion,
+    PriceInstant,
+    LeaseGeneration,
+    /// The instance has a live lease.
+    LiveLease,
+    /// The card is in a live lease.
+    LiveLeaseOfGpu,
+    LeaseCard,
+    LeasePlace,
+    OpenAlert,
+    TenantAccount,
+    SystemAccount,
+    ExternalTransfer,
+    Entry,
+    EntrySeq,
+    /// The instance has an open segment of this SKU.
+    OpenSku,
+    /// The card has an open segment.
+    OpenCard,
+    /// Some of the interval is in another segment of the card.
+    CardOverlap,
+    /// Some of the interval is in another segment of the instance and SKU.
+    SkuOverlap,
+    MeterEvent,
+    /// A row of this id.
+    RowId,
+}
+
+/// Constraint, PostgreSQL's name, SQLite's columns (or its trigger's message).
+const NAMES: &[(Constraint, &str, &str)] = &[
+    (Constraint::UserEmail, "users_email_key", "users.email"),
+    (Constraint::Membership, "memberships_pkey", "memberships.tenant_id, memberships.user_id"),
+    (Constraint::RefreshTokenSecret, "refresh_tokens_secret_sha256_key", "refresh_tokens.secret_sha256"),
+    (Constraint::ApiKeySecret, "api_keys_secret_sha256_key", "api_keys.secret_sha256"),
+    (
+        Constraint::SshKeyFingerprint,
+        "ssh_keys_tenant_id_fingerprint_key",
+        "ssh_keys.tenant_id, ssh_keys.fingerprint",
+    ),
+    (Constraint::IdempotencyKey, "idempotency_keys_pkey", "idempotency_keys.tenant_id, idempotency_keys.key"),
+    (Constraint::HostCredential, "hosts_credential_sha256_key", "hosts.credential_sha256"),
+    (Constraint::JoinTokenSecret, "join_tokens_secret_sha256_key", "join_tokens.secret_sha256"),
+    (
+        Constraint::CurrentCertificate,
+        "one_current_certificate",
+        "link_certificates.from_uuid, link_certificates.to_uuid",
+    ),
+    (Constraint::ProbeOrder, "probe_orders_pkey", "probe_orders.from_uuid, probe_orders.to_uuid"),
+    (
+        Constraint::GpuEvent,
+        "gpu_events_boot_id_gpu_uuid_mono_ms_xid_key",
+        "gpu_events.boot_id, gpu_events.gpu_uuid, gpu_events.mono_ms, gpu_events.xid",
+    ),
+    (Constraint::PriceVersion, "price_book_pkey", "price_book.version, price_book.sku"),
+    (Constraint::PriceInstant, "one_price_at_an_instant", "price_book.sku, price_book.effective_from"),
+    (
+        Constraint::LeaseGeneration,
+        "leases_instance_id_generation_key",
+        "leases.instance_id, leases.generation",
+    ),
+    (Constraint::LiveLease, "one_live_lease", "leases.instance_id"),
+    (Constraint::LiveLeaseOfGpu, "one_live_lease_per_gpu", "lease_gpus.gpu_uuid"),
+    (Constraint::LeaseCard, "lease_gpus_pkey", "lease_gpus.lease_id, lease_gpus.gpu_uuid"),
+    (Constraint::LeasePlace, "lease_gpus_lease_id_place_key", "lease_gpus.lease_id, lease_gpus.place"),
+    (Constraint::OpenAlert, "one_open_alert", "alerts.kind, alerts.subject"),
+    (
+        Constraint::TenantAccount,
+        "one_account_per_tenant_kind",
+        "accounts.tenant_id, accounts.kind, accounts.currency",
+    ),
+    (Constraint::SystemAccount, "one_system_account", "accounts.kind, accounts.currency"),
+    (
+        Constraint::ExternalTransfer,
+        "one_transfer_per_external",
+        "transfers.external_provider, transfers.external_id",
+    ),
+    (Constraint::Entry, "entries_pkey", "entries.transfer_id, entries.account_id"),
+    (Constraint::EntrySeq, "one_entry_per_seq", "entries.account_id, entries.seq"),
+    (Constraint::OpenSku, "one_open_sku", "usage_segments.instance_id, usage_segments.sku"),
+    (Constraint::OpenCard, "one_open_card", "usage_segments.meter_gpu_uuid"),
+    (Constraint::CardOverlap, "card_segments_never_overlap", "card_segments_never_overlap"),
+    (Constraint::SkuOverlap, "sku_segments_never_overlap", "sku_segments_never_overlap"),
+    (
+        Constraint::MeterEvent,
+        "meter_events_pkey",
+        "meter_events.host_id, meter_events.boot_id, meter_events.seq",
+    ),
+    (Constraint::RowId, "tenants_pkey", "tenants.id"),
+    (Constraint::RowId, "users_pkey", "users.id"),
+    (Constraint::RowId, "refresh_tokens_pkey", "refresh_tokens.id"),
+    (Constraint::RowId, "api_keys_pkey", "api_keys.id"),
+    (Constraint::RowId, "ssh_keys_pkey", "ssh_keys.id"),
+    (Constraint::RowId, "hosts_pkey", "hosts.id"),
+    (Constraint::RowId, "join_tokens_pkey", "join_tokens.id"),
+    (Constraint::RowId, "gpus_pkey", "gpus.uuid"),
+    (Constraint::RowId, "link_certificates_pkey", "link_certificates.id"),
+    (Constraint::RowId, "gpu_events_pkey", "gpu_events.id"),
+    (Constraint::RowId, "offers_pkey", "offers.id"),
+    (Constraint::RowId, "instances_pkey", "instances.id"),
+    (Constraint::RowId, "leases_pkey", "leases.id"),
+    (Constraint::RowId, "instance_events_pkey", "instance_events.id"),
+    (Constraint::RowId, "alerts_pkey", "alerts.id"),
+    (Constraint::RowId, "accounts_pkey", "accounts.id"),
+    (Constraint::RowId, "transfers_pkey", "transfers.id"),
+    (Constraint::RowId, "wallet_balances_pkey", "wallet_balances.account_id"),
+    (Constraint::RowId, "credit_grants_pkey", "credit_grants.id"),
+    (Constraint::RowId, "holds_pkey", "holds.id"),
+    (Constraint::RowId, "usage_segments_pkey", "usage_segments.id"),
+    (Constraint::RowId, "worker_claims_pkey", "worker_claims.worker"),
+];
+
+impl Constraint {
+    /// By PostgreSQL's name of an index or constraint.
+    pub fn of_postgres(name: &str) -> Option<Self> {
+        NAMES.iter().find(|(_, postgres, _)| *postgres == name).map(|(constraint, ..)| *constraint)
+    }
+
+    /// By SQLite's text: `table.column, table.column` or a trigger's message.
+    pub fn of_sqlite(text: &str) -> Option<Self> {
+        NAMES.iter().find(|(.., sqlite)| *sqlite == text).map(|(constraint, ..)| *constraint)
+    }
+}
