@@ -1,1 +1,98 @@
-fn main() {}
+//! The host agent's executable: reads the configuration and hands over to the library.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Parser;
+use tarn_agent::cli::{Cli, Command, ProbeRole, RunArguments};
+use tarn_agent::clock::HostClock;
+use tarn_agent::join::Secret;
+use tarn_agent::probe::words::Verdict;
+use tarn_agent::probe::{exporter, importer};
+use tarn_agent::run::{self, Options};
+use tarn_agent::runtime::{enter, inner, outer};
+use tarn_agent::state_dir::StateDir;
+use tarn_protocol::units::Bytes;
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Command::Run(arguments) => serve(*arguments),
+        Command::Exec { state_dir, instance_id, command } => {
+            let state = StateDir::open(&state_dir)?;
+            std::process::exit(enter::exec(&state, &instance_id, &command)?);
+        }
+        Command::ProbeLink { role, card, bytes } => {
+            let socket = std::io::stdin();
+            let verdict = match role {
+                ProbeRole::Exporter => exporter::run(&socket, &card, bytes),
+                ProbeRole::Importer => importer::run(&socket, &card, bytes),
+            };
+            say(&verdict)
+        }
+        Command::RuntimeInit { run_dir, inner: false, .. } => {
+            std::process::exit(outer::run(&run_dir, &HostClock::open(None)?));
+        }
+        Command::RuntimeInit { run_dir, inner: true, own_pids } => {
+            std::process::exit(inner::run(&run_dir, own_pids, &HostClock::open(None)?));
+        }
+    }
+}
+
+fn say(verdict: &Verdict) -> anyhow::Result<()> {
+    let mut out = std::io::stdout();
+    writeln!(out, "{}", serde_json::to_string(verdict)?)?;
+    Ok(out.flush()?)
+}
+
+fn serve(arguments: RunArguments) -> anyhow::Result<()> {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()),
+        )
+        .init();
+    let options = options(arguments)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let result = runtime.block_on(run::run(options));
+    // Threads that hang in a driver must not keep the agent from ending.
+    runtime.shutdown_background();
+    Ok(result?)
+}
+
+fn options(arguments: RunArguments) -> anyhow::Result<Options> {
+    let own_executable = std::env::current_exe().context("where is this executable?")?;
+    let beside = || own_executable.parent().map_or_else(|| PathBuf::from("."), Path::to_owned);
+    let token = match (&arguments.join_token_file, arguments.join_token) {
+        (Some(path), _) => match std::fs::read_to_string(path) {
+            Ok(text) => Some(text.trim().to_owned()),
+            // Needed once; whoever removes it afterwards does right.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+        },
+        (None, token) => token,
+    };
+    let host_name = || {
+        let text = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        text.trim().to_owned()
+    };
+    Ok(Options {
+        server: arguments.server,
+        state_dir: arguments.state_dir,
+        join_token: token.filter(|text| !text.is_empty()).map(Secret::new),
+        name: arguments.name.unwrap_or_else(host_name),
+        driver_dir: arguments.driver_dir,
+        device_dir: arguments.device_dir,
+        artefacts: arguments.artefacts.unwrap_or_else(beside),
+        own_executable,
+        report_seconds: arguments.report_seconds.max(1),
+        usage_interval_ms: arguments.usage_interval_ms.max(100),
+        drain_seconds: arguments.drain_seconds,
+        probe_bytes: Bytes::new(arguments.probe_bytes.next_multiple_of(2 * Bytes::MIB)),
+        probe_deadline: Duration::from_secs(arguments.probe_deadline_seconds),
+        probe_on_start: !arguments.no_probe_on_start,
+        boot_id: arguments.boot_id,
+        failpoint: arguments.failpoint,
+    })
+}

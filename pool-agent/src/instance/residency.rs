@@ -1,0 +1,25 @@
+//! How many pool bytes lie on which card.
+
+use tarn_protocol::broker_wire::DonorFigures;
+use tarn_protocol::control::{CardResidency, CardRole};
+use tarn_protocol::pool_config::PoolConfig;
+use tarn_protocol::units::Bytes;
+
+/// The primary as NVML shows it (only this tenant is on it), the donors as their broker counts them.
+pub fn residency(config: &PoolConfig, primary_used: u64, donors: &[DonorFigures]) -> Vec<CardResidency> {
+    let primary = CardResidency {
+        uuid: config.primary.uuid.clone(),
+        role: CardRole::Primary,
+        capacity_bytes: config.primary_bytes(),
+        used_bytes: Bytes::new(primary_used),
+        quarantined_bytes: Bytes::new(0),
+    };
+    let rest = config.donors.iter().enumerate().map(|(at, donor)| CardResidency {
+        uuid: donor.uuid.clone(),
+        role: CardRole::Donor,
+        capacity_bytes: donor.reserved_bytes,
+        used_bytes: Bytes::new(donors.get(at).map_or(0, |figures| figures.leased_bytes)),
+        quarantined_bytes: Bytes::new(donors.get(at).map_or(0, |figures| figures.quarantined_bytes)),
+    });
+    std::iter::once(primary).chain(rest).collect()
+}

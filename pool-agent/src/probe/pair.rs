@@ -1,0 +1,215 @@
+//! One probe of one ordered pair, from outside: starts the two processes, waits no longer than the deadline, and reads what they
+//! say. Nothing that they do can reach the agent.
+
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use tarn_protocol::hardware::{LinkClass, LinkProbe, ProbeOutcome};
+use tarn_protocol::ids::GpuUuid;
+use tarn_protocol::units::Bytes;
+
+use super::grade::{self, Circumstances};
+use super::words::{Measured, Verdict};
+
+const POLL: Duration = Duration::from_millis(5);
+/// A card that still cleans up after the last probe or tenant gets this many tries.
+const TRIES: u32 = 2;
+
+#[derive(Debug, Clone)]
+pub struct Prober {
+    pub own_executable: PathBuf,
+    /// Where the driver's libraries are; `None` leaves it to the loader.
+    pub driver_dir: Option<PathBuf>,
+    pub driver_version: String,
+    pub bytes: Bytes,
+    pub deadline: Duration,
+}
+
+/// The two processes' names on the command line.
+const EXPORTER: &str = "exporter";
+const IMPORTER: &str = "importer";
+
+impl Prober {
+    /// Probes `from → to`. Always returns: what went wrong is in the outcome.
+    pub fn probe(&self, from: &GpuUuid, to: &GpuUuid, circumstances: Circumstances) -> LinkProbe {
+        let mut result = self.outcome(from, to, circumstances.class);
+        for _ in 1..TRIES {
+            // Only a doubt about the probe itself is tried again; data that was wrong once is wrong.
+            let doubtful =
+                matches!(&result.0, ProbeOutcome::Failed { reason, .. } if reason == "probe_error");
+            if !doubtful {
+                break;
+            }
+            result = self.outcome(from, to, circumstances.class);
+        }
+        let (outcome, measured) = result;
+        let (class, grade) = grade::grade(&outcome, &measured, circumstances);
+        LinkProbe {
+            from: from.clone(),
+            to: to.clone(),
+            class,
+            grade,
+            outcome,
+            read_mb_per_second: measured.read_mb_per_second,
+            write_mb_per_second: measured.write_mb_per_second,
+            latency_nanos: measured.latency_nanos,
+            driver_version: self.driver_version.clone(),
+            iommu: circumstances
+                .iommu_translating
+                .map(|on| if on { "translating" } else { "off" }.to_owned()),
+            bytes_tested: Bytes::new(measured.bytes_tested),
+        }
+    }
+
+    fn outcome(&self, from: &GpuUuid, to: &GpuUuid, hint: LinkClass) -> (ProbeOutcome, Measured) {
+        let failed = |reason: &str, detail: String| {
+            (ProbeOutcome::Failed { reason: reason.to_owned(), detail }, Measured::default())
+        };
+        let (mut exporter, mut importer) = match self.start(from, to) {
+            Ok(children) => children,
+            Err(error) => return failed("probe_error", format!("cannot start the probe: {error}")),
+        };
+        let in_time = wait(&mut [&mut exporter, &mut importer], self.deadline);
+        let (owner, user) = (last_word(&mut exporter, in_time), last_word(&mut importer, in_time));
+        match (owner, user) {
+            (Some(Verdict::Intact), Some(Verdict::Measured(measured))) => {
+                (ProbeOutcome::Passed { atomics_native: measured.atomics_native }, measured)
+            }
+            (owner, user) => {
+                let (reason, detail) = blame(owner, user, in_time);
+                // Refused access where nobody ever promised a link is not a fault.
+                let reason =
+                    if reason == "p2p_enable_failed" && hint == LinkClass::None { "no_p2p" } else { &reason };
+                failed(reason, detail)
+            }
+        }
+    }
+
+    fn start(&self, from: &GpuUuid, to: &GpuUuid) -> std::io::Result<(Child, Child)> {
+        let (left, right) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let mut exporter = self.spawn(EXPORTER, to, left)?;
+        match self.spawn(IMPORTER, from, right) {
+            Ok(importer) => Ok((exporter, importer)),
+            Err(error) => {
+                let _gone = exporter.kill();
+                let _reaped = exporter.wait();
+                Err(error)
+            }
+        }
+    }
+
+    fn spawn(&self, role: &str, card: &GpuUuid, socket: OwnedFd) -> std::io::Result<Child> {
+        let mut command = Command::new(&self.own_executable);
+        command.args(["probe-link", "--role", role, "--card", card.as_str()]);
+        command.args(["--bytes", &self.bytes.to_string()]);
+        command.env_clear().env("CUDA_VISIBLE_DEVICES", card.as_str());
+        if let Some(directory) = &self.driver_dir {
+            command.env("LD_LIBRARY_PATH", directory);
+        }
+        command.stdin(Stdio::from(socket)).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
+    }
+}
+
+/// Waits for all; kills those that are late. False when one was.
+fn wait(children: &mut [&mut Child], deadline: Duration) -> bool {
+    let mut waited = Duration::ZERO;
+    loop {
+        let done = children.iter_mut().all(|child| !matches!(child.try_wait(), Ok(None)));
+        if done {
+            return true;
+        }
+        if waited >= deadline {
+            for child in children.iter_mut() {
+                let _gone = child.kill();
+                let _reaped = child.wait();
+            }
+            return false;
+        }
+        std::thread::sleep(POLL);
+        waited += POLL;
+    }
+}
+
+/// The JSON line of a process that ended; `None` for one that crashed or was killed.
+fn last_word(child: &mut Child, in_time: bool) -> Option<Verdict> {
+    if !in_time {
+        return None;
+    }
+    let mut text = String::new();
+    // The process is dead, so this does not wait; it wrote less than a pipe holds.
+    child.stdout.take()?.read_to_string(&mut text).ok()?;
+    serde_json::from_str(text.lines().last()?).ok()
+}
+
+/// The reason to give: a mismatch explains everything, a gone peer explains nothing.
+fn blame(owner: Option<Verdict>, user: Option<Verdict>, in_time: bool) -> (String, String) {
+    if !in_time {
+        return ("probe_timeout".to_owned(), "the probe did not end within its deadline".to_owned());
+    }
+    let crashed = owner.is_none() || user.is_none();
+    let mut failures: Vec<(String, String)> = [owner, user]
+        .into_iter()
+        .flatten()
+        .filter_map(|verdict| match verdict {
+            Verdict::Failed { reason, detail } => Some((reason, detail)),
+            Verdict::Measured(_) | Verdict::Intact => None,
+        })
+        .collect();
+    failures.sort_by_key(|(reason, _)| match reason.as_str() {
+        "p2p_data_mismatch" => 0,
+        "p2p_enable_failed" => 1,
+        "probe_error" => 2,
+        _ => 3,
+    });
+    match failures.into_iter().next() {
+        Some((reason, detail)) if !crashed || reason != "probe_crashed" => (reason, detail),
+        _ => ("probe_crashed".to_owned(), "a process of the probe ended without a word".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(reason: &str) -> Option<Verdict> {
+        Some(Verdict::Failed { reason: reason.to_owned(), detail: String::new() })
+    }
+
+    #[test]
+    fn the_reason_given_is_the_one_that_explains_the_others() {
+        let measured = || Some(Verdict::Measured(Measured::default()));
+        assert_eq!(blame(failure("p2p_data_mismatch"), measured(), true).0, "p2p_data_mismatch");
+        assert_eq!(
+            blame(failure("probe_crashed"), failure("p2p_enable_failed"), true).0,
+            "p2p_enable_failed"
+        );
+        assert_eq!(blame(failure("probe_crashed"), None, true).0, "probe_crashed");
+        assert_eq!(blame(None, None, false).0, "probe_timeout");
+    }
+
+    #[test]
+    fn p3_a_probe_that_crashes_is_only_a_failed_probe() {
+        let prober = Prober {
+            own_executable: PathBuf::from("/bin/false"),
+            driver_dir: None,
+            driver_version: String::new(),
+            bytes: Bytes::mib(2),
+            deadline: Duration::from_secs(5),
+        };
+        let circumstances = Circumstances {
+            class: LinkClass::Nvlink,
+            same_switch: true,
+            nominal_mb_per_second: 0,
+            iommu_translating: None,
+            display_active: false,
+        };
+        let (from, to) = (GpuUuid::from_bytes([1; 16]), GpuUuid::from_bytes([2; 16]));
+        let probe = prober.probe(&from, &to, circumstances);
+        assert!(matches!(probe.outcome, ProbeOutcome::Failed { reason, .. } if reason == "probe_crashed"));
+    }
+}

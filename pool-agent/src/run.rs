@@ -1,0 +1,203 @@
+//! The agent's life: joins, finds its cards, takes up what runs, then talks and listens until it is told to end. Ending the
+//! agent ends nothing else.
+
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use tarn_protocol::control::GpuEvent;
+use tarn_protocol::ids::GpuUuid;
+use tarn_protocol::units::Bytes;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::board::Board;
+use crate::clock::{HostClock, NoBootId};
+use crate::control_plane::{CallError, ControlPlane};
+use crate::durable_file::DurableError;
+use crate::failpoint::Failpoints;
+use crate::health::{Consequence, HealthBook};
+use crate::instance::worker::{Settings, Surroundings};
+use crate::join::{self, JoinError, Secret};
+use crate::nvml::events;
+use crate::nvml::host::{HostCards, NoDriver};
+use crate::probe::pair::Prober;
+use crate::probe::schedule;
+use crate::report::{ReportNumbers, Reporter};
+use crate::runtime::process::ProcessRuntime;
+use crate::state_dir::{StateDir, StateDirError};
+use crate::sync::{self, Workers};
+use crate::usage::UsageSpool;
+use crate::wanted::WantedBook;
+
+/// Configuration, read once.
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub server: String,
+    pub state_dir: PathBuf,
+    pub join_token: Option<Secret>,
+    pub name: String,
+    pub driver_dir: Option<PathBuf>,
+    pub device_dir: Option<PathBuf>,
+    pub artefacts: PathBuf,
+    pub own_executable: PathBuf,
+    pub report_seconds: u32,
+    pub usage_interval_ms: u64,
+    pub drain_seconds: u64,
+    pub probe_bytes: Bytes,
+    pub probe_deadline: Duration,
+    pub probe_on_start: bool,
+    pub boot_id: Option<String>,
+    pub failpoint: Option<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    #[error(transparent)]
+    StateDir(#[from] StateDirError),
+    #[error(transparent)]
+    BootId(#[from] NoBootId),
+    #[error(transparent)]
+    Driver(#[from] NoDriver),
+    #[error(transparent)]
+    Join(#[from] JoinError),
+    #[error(transparent)]
+    ControlPlane(#[from] CallError),
+    #[error(transparent)]
+    Durable(#[from] DurableError),
+    #[error("cannot watch for signals or events")]
+    Watch(#[source] std::io::Error),
+}
+
+/// Runs until SIGTERM or SIGINT.
+pub async fn run(options: Options) -> Result<(), AgentError> {
+    let state = StateDir::open(&options.state_dir)?;
+    let _held = state.lock()?;
+    let clock = HostClock::open(options.boot_id.clone())?;
+    let control_plane = ControlPlane::new(&options.server)?;
+    let around = surroundings(&options, &state, &clock)?;
+    listen_for_xids(&around)?;
+
+    // What runs is taken up before the control plane is even looked for.
+    let book = WantedBook::open(&state, &around.failpoints)?;
+    let workers = Workers::new(Arc::clone(&around));
+    workers.recover(book.stored());
+    if let Some(revision) = book.revision() {
+        around.board.desired_journaled(revision);
+    }
+
+    let mut terminated = signal(SignalKind::terminate()).map_err(AgentError::Watch)?;
+    let mut interrupted = signal(SignalKind::interrupt()).map_err(AgentError::Watch)?;
+    tokio::select! {
+        result = serve(&options, &state, &clock, control_plane, around, book, workers) => result,
+        _ = terminated.recv() => Ok(()),
+        _ = interrupted.recv() => Ok(()),
+    }
+}
+
+async fn serve(
+    options: &Options,
+    state: &StateDir,
+    clock: &HostClock,
+    control_plane: ControlPlane,
+    around: Arc<Surroundings>,
+    book: WantedBook,
+    workers: Arc<Workers>,
+) -> Result<(), AgentError> {
+    let token = options.join_token.clone();
+    let identity = join::identity(state, clock, &control_plane, token, &options.name).await?;
+    if options.probe_on_start {
+        probe_in_background(&around);
+    }
+    let (report_seconds, told_seconds) = watch::channel(options.report_seconds);
+    let reporter = Reporter::new(Arc::clone(&around), ReportNumbers::open(state, clock.boot_id())?);
+    tracing::info!(host = %identity.host_id, driver = around.cards.driver_version(), "serving");
+    let pulling = sync::pull(
+        Arc::clone(&around),
+        control_plane.clone(),
+        identity.clone(),
+        book,
+        workers,
+        report_seconds,
+    );
+    let pushing = sync::push(Arc::clone(&around), control_plane, identity, reporter, told_seconds);
+    tokio::try_join!(pulling, pushing)?;
+    Ok(())
+}
+
+fn surroundings(
+    options: &Options,
+    state: &StateDir,
+    clock: &HostClock,
+) -> Result<Arc<Surroundings>, AgentError> {
+    let driver_dir =
+        options.driver_dir.as_ref().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
+    let cards = HostCards::open(driver_dir.as_deref())?;
+    let failpoints = Failpoints::new(options.failpoint.clone());
+    let prober = Prober {
+        own_executable: options.own_executable.clone(),
+        driver_dir: driver_dir.clone(),
+        driver_version: cards.driver_version().to_owned(),
+        bytes: options.probe_bytes,
+        deadline: options.probe_deadline,
+    };
+    let beside =
+        driver_dir.as_ref().and_then(|path| Some(path.parent()?.join("dev"))).filter(|path| path.is_dir());
+    let device_dir = options.device_dir.clone().or(beside).unwrap_or_else(|| PathBuf::from("/dev"));
+    Ok(Arc::new(Surroundings {
+        clock: clock.clone(),
+        state: state.clone(),
+        cards,
+        health: HealthBook::load(state)?.into(),
+        runtime: Box::new(ProcessRuntime::new(state.root(), &options.own_executable)),
+        prober,
+        board: Board::default(),
+        usage: UsageSpool::open(state, &failpoints)?,
+        settings: Settings {
+            artefacts: options.artefacts.clone(),
+            driver_dir,
+            device_dir,
+            drain_ms: options.drain_seconds * 1000,
+            usage_interval_ms: options.usage_interval_ms,
+        },
+        failpoints,
+    }))
+}
+
+/// Every ordered pair, on every start of the agent: the driver may be another one than before.
+fn probe_in_background(around: &Arc<Surroundings>) {
+    let around = Arc::clone(around);
+    std::thread::spawn(move || {
+        let free: Vec<GpuUuid> =
+            around.cards.cards().filter(|card| idle(card)).map(|card| card.uuid().clone()).collect();
+        sync::probe_all(&around, &schedule::ordered_pairs(&free));
+    });
+}
+
+/// A card at work is not disturbed.
+fn idle(card: &crate::nvml::card::Card) -> bool {
+    card.sample(Duration::from_secs(2))
+        .is_ok_and(|sample| sample.used_bytes <= crate::instance::pool::IDLE_USED_MAX)
+}
+
+fn listen_for_xids(around: &Arc<Surroundings>) -> Result<(), AgentError> {
+    let heard = Arc::clone(around);
+    events::listen(around.cards.nvml(), move |uuid, xid| hear(&heard, &uuid, xid)).map_err(AgentError::Watch)
+}
+
+fn hear(around: &Surroundings, uuid: &GpuUuid, xid: u32) {
+    let now = around.clock.now();
+    let consequence = {
+        let mut health = around.health.lock().unwrap_or_else(PoisonError::into_inner);
+        let consequence = health.xid(uuid, xid, around.clock.boot_id(), now);
+        if let Err(error) = health.save(&around.state) {
+            tracing::error!(%error, "a card's fault is not on disk");
+        }
+        consequence
+    };
+    let detail = format!("xid {xid}: {:?}", crate::xid::action(xid));
+    around.board.event(GpuEvent { uuid: uuid.clone(), mono_ms: now, xid, detail });
+    if consequence == Consequence::StopInstances {
+        around.board.card_fell(uuid, &format!("xid {xid}"));
+    }
+}

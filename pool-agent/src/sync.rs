@@ -1,0 +1,207 @@
+//! The two loops that talk to the control plane: one pulls what is wanted, one pushes what is. Neither waits for the other, and
+//! nothing that fails in them touches a workload.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tarn_protocol::control::{Desired, DesiredInstance};
+use tarn_protocol::ids::{GpuUuid, InstanceId};
+use tokio::sync::watch;
+
+use crate::backoff::{Backoff, entropy};
+use crate::control_plane::{CallError, ControlPlane};
+use crate::durable_file::DurableError;
+use crate::instance::steps::circumstances;
+use crate::instance::worker::{Mailbox, Surroundings, Worker};
+use crate::join::Identity;
+use crate::probe::schedule;
+use crate::report::Reporter;
+use crate::wanted::WantedBook;
+
+/// A full pull at least this often, hints or none.
+const POLL_WAIT: Duration = Duration::from_secs(25);
+const PROBES_TOGETHER_MAX: usize = 4;
+/// How long a change waits for others that come with it.
+const GATHER: Duration = Duration::from_millis(20);
+
+/// Every instance's worker, by id.
+#[derive(Debug)]
+pub struct Workers {
+    around: Arc<Surroundings>,
+    mailboxes: Mutex<BTreeMap<InstanceId, Arc<Mailbox>>>,
+}
+
+impl Workers {
+    pub fn new(around: Arc<Surroundings>) -> Arc<Self> {
+        Arc::new(Self { around, mailboxes: Mutex::default() })
+    }
+
+    /// Takes up everything that earlier runs of this agent left, before anything new is accepted.
+    pub fn recover(self: &Arc<Self>, stored: Vec<DesiredInstance>) {
+        let mut goals: BTreeMap<InstanceId, DesiredInstance> =
+            stored.into_iter().map(|goal| (goal.instance_id.clone(), goal)).collect();
+        for id in self.around.state.known_instances() {
+            let goal = goals.remove(&id);
+            self.give(&id, goal);
+        }
+    }
+
+    /// Tells an instance's worker its goal; starts one if there is none.
+    pub fn give(self: &Arc<Self>, id: &InstanceId, goal: Option<DesiredInstance>) {
+        let mut mailboxes = self.mailboxes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(mailbox), Some(goal)) = (mailboxes.get(id), &goal) {
+            mailbox.post(goal.clone());
+            return;
+        }
+        let mailbox = Arc::new(Mailbox::default());
+        match Worker::take_up(&self.around, id, goal, Arc::clone(&mailbox)) {
+            Ok(Some(mut worker)) => {
+                worker.announce();
+                let (own, id_kept) = (Arc::clone(self), id.clone());
+                let thread = std::thread::Builder::new().name(id.to_string());
+                let started = thread.spawn(move || {
+                    worker.run();
+                    own.mailboxes.lock().unwrap_or_else(PoisonError::into_inner).remove(&id_kept);
+                });
+                match started {
+                    Ok(_) => drop(mailboxes.insert(id.clone(), mailbox)),
+                    Err(error) => tracing::error!(%error, instance = %id, "no thread for the instance"),
+                }
+            }
+            Ok(None) => {
+                tracing::warn!(instance = %id, "something is left of an instance that nobody asked about")
+            }
+            Err(error) => {
+                tracing::error!(%error, instance = %id, "the instance's journal cannot be read; it is left alone");
+            }
+        }
+    }
+}
+
+/// Pulls desired state for ever. Returns only when the disk refuses.
+pub async fn pull(
+    around: Arc<Surroundings>,
+    control_plane: ControlPlane,
+    identity: Identity,
+    mut book: WantedBook,
+    workers: Arc<Workers>,
+    report_seconds: watch::Sender<u32>,
+) -> Result<(), DurableError> {
+    let mut backoff = Backoff::new(200, 10_000);
+    // A restarted agent asks for everything once: its own memory of the document is only its goals.
+    let mut after = -1;
+    loop {
+        match control_plane.desired(&identity.credential, after, POLL_WAIT).await {
+            Ok(desired) => {
+                backoff.succeeded();
+                after = take_in(&around, &mut book, &workers, &desired)?.unwrap_or(after);
+                report_seconds.send_replace(desired.report_seconds.max(1));
+                order_probes(&around, &desired);
+            }
+            Err(error) => wait_after(&mut backoff, &error, "pull").await,
+        }
+    }
+}
+
+/// Journals the document, then tells the workers; its revision, if it was accepted.
+fn take_in(
+    around: &Surroundings,
+    book: &mut WantedBook,
+    workers: &Arc<Workers>,
+    desired: &Desired,
+) -> Result<Option<i64>, DurableError> {
+    match book.accept(desired)? {
+        Ok(accepted) => {
+            for (id, stale) in accepted.stale {
+                tracing::warn!(instance = %id, ?stale, "an older goal is not obeyed");
+            }
+            for goal in accepted.fresh {
+                let id = goal.instance_id.clone();
+                workers.give(&id, Some(goal));
+            }
+            around.board.desired_journaled(desired.revision);
+            Ok(Some(desired.revision))
+        }
+        Err(stale) => {
+            tracing::warn!(epoch = %desired.host_epoch, ?stale, "desired state of an older epoch is not obeyed");
+            Ok(None)
+        }
+    }
+}
+
+fn order_probes(around: &Arc<Surroundings>, desired: &Desired) {
+    let pairs: Vec<(GpuUuid, GpuUuid)> =
+        desired.probes.iter().map(|order| (order.from.clone(), order.to.clone())).collect();
+    if !pairs.is_empty() {
+        let around = Arc::clone(around);
+        std::thread::spawn(move || probe_all(&around, &pairs));
+    }
+}
+
+/// Probes pairs in rounds and posts each result as it comes.
+pub fn probe_all(around: &Surroundings, pairs: &[(GpuUuid, GpuUuid)]) {
+    for round in schedule::rounds(pairs, PROBES_TOGETHER_MAX) {
+        std::thread::scope(|scope| {
+            for (from, to) in &round {
+                scope.spawn(move || {
+                    let known = circumstances(&around.cards, from, to);
+                    around.board.probe(around.prober.probe(from, to, known));
+                });
+            }
+        });
+    }
+}
+
+/// Pushes reports for ever: at once on a change, else every so many seconds. Returns only when the disk refuses.
+pub async fn push(
+    around: Arc<Surroundings>,
+    control_plane: ControlPlane,
+    identity: Identity,
+    mut reporter: Reporter,
+    report_seconds: watch::Receiver<u32>,
+) -> Result<(), DurableError> {
+    let mut backoff = Backoff::new(200, 5_000);
+    loop {
+        // Drafting asks the cards, which blocks: not on the loops' own threads.
+        let drafting = tokio::task::spawn_blocking(move || {
+            let draft = reporter.draft();
+            (reporter, draft)
+        });
+        let Ok((returned, draft)) = drafting.await else { return Ok(()) };
+        reporter = returned;
+        let draft = draft?;
+        around.failpoints.hit("report.before_send");
+        match control_plane.report(&identity.credential, &draft.report).await {
+            Ok(answer) => {
+                around.failpoints.hit("report.after_send");
+                backoff.succeeded();
+                if !answer.fresh {
+                    tracing::warn!(seq = %draft.report.seq, "the control plane has a later report already");
+                }
+                reporter.accepted(draft, answer.usage_through)?;
+                let every = Duration::from_secs(u64::from(*report_seconds.borrow()));
+                if tokio::time::timeout(every, around.board.changed()).await.is_ok() {
+                    tokio::time::sleep(GATHER).await;
+                }
+            }
+            Err(error) => wait_after(&mut backoff, &error, "report").await,
+        }
+    }
+}
+
+async fn wait_after(backoff: &mut Backoff, error: &CallError, call: &str) {
+    let wait = backoff.failed(entropy());
+    match error {
+        CallError::Unauthorized => {
+            tracing::error!(
+                call,
+                "this host's credential is not accepted; workloads go on, an operator has to look"
+            );
+        }
+        other => {
+            tracing::warn!(call, error = %other, wait_ms = wait.as_millis(), "the control plane does not answer")
+        }
+    }
+    tokio::time::sleep(wait).await;
+}

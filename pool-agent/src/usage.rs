@@ -1,0 +1,275 @@
+//! Evidence of running time: half-open intervals of the host's monotonic clock, on disk until the control plane has them.
+//!
+//! The file is a log of lines; the state is what they add up to ([`Tally`], pure). A claim starts where the last durable one of
+//! the same instance, generation and boot ended, so intervals meet but never overlap, and nothing is claimed of a time in which
+//! nobody saw the instance alive.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use tarn_protocol::control::UsageEvidence;
+use tarn_protocol::ids::{GpuUuid, InstanceId};
+use tarn_protocol::units::{BootId, Generation, MonoMillis, Sequence};
+
+use crate::durable_file::{self, DurableError};
+use crate::failpoint::Failpoints;
+use crate::state_dir::StateDir;
+
+/// Lines after which the log is written anew, if they are many more than what is still needed.
+const COMPACT_LINES: usize = 4096;
+/// Evidence that waits; above, claims are made rarer, so that days without the control plane still fit a report.
+const BACKLOG_DENSE: usize = 512;
+const SPARSE_INTERVAL_MS: u64 = 60_000;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    Evidence(UsageEvidence),
+    /// The control plane has everything up to here.
+    Acknowledged(Sequence),
+    /// Written by compaction: where the next claim of a run starts.
+    Mark(Run, MonoMillis),
+    /// Written by compaction.
+    Next(Sequence),
+}
+
+/// What evidence is about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Run {
+    pub boot_id: BootId,
+    pub instance_id: InstanceId,
+    pub generation: Generation,
+}
+
+/// What the lines add up to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tally {
+    next: u64,
+    marks: BTreeMap<Run, MonoMillis>,
+    waiting: Vec<UsageEvidence>,
+}
+
+impl Tally {
+    fn apply(&mut self, line: Line) {
+        match line {
+            Line::Evidence(evidence) => {
+                self.next = self.next.max(evidence.seq.get() + 1);
+                let run = Run {
+                    boot_id: evidence.boot_id.clone(),
+                    instance_id: evidence.instance_id.clone(),
+                    generation: evidence.generation,
+                };
+                self.marks.insert(run, evidence.to_mono_ms);
+                self.waiting.push(evidence);
+            }
+            Line::Acknowledged(through) => self.waiting.retain(|evidence| evidence.seq > through),
+            Line::Mark(run, at) => {
+                self.marks.insert(run, at);
+            }
+            Line::Next(next) => self.next = self.next.max(next.get()),
+        }
+    }
+
+    /// The next piece of evidence for a run that was ready at `ready` and seen alive until `until`.
+    fn claim(&self, claim: &Claim) -> Option<UsageEvidence> {
+        let from = self.marks.get(&claim.run).copied().unwrap_or(claim.ready).max(claim.ready);
+        (claim.until > from).then(|| UsageEvidence {
+            seq: Sequence::new(self.next.max(1)),
+            boot_id: claim.run.boot_id.clone(),
+            instance_id: claim.run.instance_id.clone(),
+            generation: claim.run.generation,
+            primary: claim.primary.clone(),
+            from_mono_ms: from,
+            to_mono_ms: claim.until,
+            excused_ms: if claim.excused { claim.until.get() - from.get() } else { 0 },
+        })
+    }
+
+    fn needed(&self) -> usize {
+        self.marks.len() + self.waiting.len() + 1
+    }
+}
+
+/// A request for evidence.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    pub run: Run,
+    pub primary: GpuUuid,
+    pub ready: MonoMillis,
+    pub until: MonoMillis,
+    /// The instance could not work since its last claim, for a reason of ours.
+    pub excused: bool,
+}
+
+#[derive(Debug)]
+pub struct UsageSpool {
+    path: PathBuf,
+    failpoints: Failpoints,
+    inner: Mutex<Spool>,
+}
+
+#[derive(Debug)]
+struct Spool {
+    tally: Tally,
+    file: File,
+    lines: usize,
+}
+
+impl UsageSpool {
+    pub fn open(state: &StateDir, failpoints: &Failpoints) -> Result<Self, DurableError> {
+        let path = state.file("usage.jsonl");
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let mut tally = Tally::default();
+        // The last line may be torn: it was not durable yet, so nobody was told of it.
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).for_each(|line| tally.apply(line));
+        let file = rewrite(&path, &tally)?;
+        let lines = tally.needed();
+        Ok(Self { path, failpoints: failpoints.clone(), inner: Mutex::new(Spool { tally, file, lines }) })
+    }
+
+    /// Writes evidence up to `claim.until` down; when this returns, it will reach the control plane.
+    pub fn claim(&self, claim: &Claim) -> Result<(), DurableError> {
+        let mut spool = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(evidence) = spool.tally.claim(claim) else { return Ok(()) };
+        self.failpoints.hit("usage.before_append");
+        self.append(&mut spool, Line::Evidence(evidence))?;
+        self.failpoints.hit("usage.after_append");
+        Ok(())
+    }
+
+    pub fn acknowledged(&self, through: Sequence) -> Result<(), DurableError> {
+        let mut spool = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let news = spool.tally.waiting.first().is_some_and(|oldest| oldest.seq <= through);
+        if news { self.append(&mut spool, Line::Acknowledged(through)) } else { Ok(()) }
+    }
+
+    /// The run is over and its last evidence written.
+    pub fn forget(&self, run: &Run) {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).tally.marks.remove(run);
+    }
+
+    /// The oldest unacknowledged evidence, at most `count`.
+    pub fn waiting(&self, count: usize) -> Vec<UsageEvidence> {
+        let spool = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        spool.tally.waiting.iter().take(count).cloned().collect()
+    }
+
+    /// How long a run should go between claims: longer once evidence piles up.
+    pub fn interval_ms(&self, usual_ms: u64) -> u64 {
+        let spool = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        if spool.tally.waiting.len() > BACKLOG_DENSE { usual_ms.max(SPARSE_INTERVAL_MS) } else { usual_ms }
+    }
+
+    fn append(&self, spool: &mut Spool, line: Line) -> Result<(), DurableError> {
+        let written = write_line(&mut spool.file, &line).and_then(|()| spool.file.sync_data());
+        written.map_err(|source| DurableError::write(&self.path, source))?;
+        spool.tally.apply(line);
+        spool.lines += 1;
+        if spool.lines > COMPACT_LINES && spool.lines > 2 * spool.tally.needed() {
+            spool.file = rewrite(&self.path, &spool.tally)?;
+            spool.lines = spool.tally.needed();
+        }
+        Ok(())
+    }
+}
+
+fn write_line(file: &mut File, line: &Line) -> std::io::Result<()> {
+    let mut bytes = serde_json::to_vec(line)?;
+    bytes.push(b'\n');
+    file.write_all(&bytes)
+}
+
+/// Replaces the log by the shortest one that adds up to the same.
+fn rewrite(path: &std::path::Path, tally: &Tally) -> Result<File, DurableError> {
+    let mut lines = vec![Line::Next(Sequence::new(tally.next))];
+    lines.extend(tally.waiting.iter().cloned().map(Line::Evidence));
+    lines.extend(tally.marks.iter().map(|(run, at)| Line::Mark(run.clone(), *at)));
+    let mut bytes = Vec::new();
+    for line in &lines {
+        let text = serde_json::to_vec(line)
+            .map_err(|source| DurableError::Parse { path: path.to_owned(), source })?;
+        bytes.extend(text);
+        bytes.push(b'\n');
+    }
+    durable_file::replace(path, &bytes)?;
+    let options = OpenOptions::new().append(true).mode(0o600).open(path);
+    options.map_err(|source| DurableError::write(path, source))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use tarn_protocol::units::Timestamp;
+
+    fn claim(instance: u128, generation: i64, ready: u64, until: u64) -> Claim {
+        Claim {
+            run: Run {
+                boot_id: BootId::new("boot"),
+                instance_id: InstanceId::new(Timestamp::from_micros(0), instance),
+                generation: Generation::new(generation),
+            },
+            primary: GpuUuid::from_bytes([1; 16]),
+            ready: MonoMillis::new(ready),
+            until: MonoMillis::new(until),
+            excused: false,
+        }
+    }
+
+    #[test]
+    fn a_torn_last_line_is_as_if_it_had_not_been_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateDir::open(directory.path()).unwrap();
+        let spool = UsageSpool::open(&state, &Failpoints::default()).unwrap();
+        spool.claim(&claim(1, 1, 100, 200)).unwrap();
+        spool.claim(&claim(1, 1, 100, 300)).unwrap();
+        let text = std::fs::read_to_string(state.file("usage.jsonl")).unwrap();
+        std::fs::write(state.file("usage.jsonl"), &text[..text.len() - 9]).unwrap();
+        let spool = UsageSpool::open(&state, &Failpoints::default()).unwrap();
+        spool.claim(&claim(1, 1, 100, 350)).unwrap();
+        let spans: Vec<_> = spool
+            .waiting(9)
+            .iter()
+            .map(|found| (found.seq.get(), found.from_mono_ms.get(), found.to_mono_ms.get()))
+            .collect();
+        assert_eq!(spans, [(1, 100, 200), (2, 200, 350)]);
+    }
+
+    proptest! {
+        /// Whatever is claimed, acknowledged and restarted: numbers grow, intervals of a run meet and never overlap.
+        #[test]
+        fn evidence_tiles_the_time(steps in proptest::collection::vec((0u8..4, 0u128..3, 1u64..500), 1..80)) {
+            let directory = tempfile::tempdir().unwrap();
+            let state = StateDir::open(directory.path()).unwrap();
+            let mut spool = UsageSpool::open(&state, &Failpoints::default()).unwrap();
+            let mut now = 1000;
+            let mut seen: BTreeMap<u64, UsageEvidence> = BTreeMap::new();
+            for (what, instance, step) in steps {
+                now += step;
+                match what {
+                    0 | 1 => spool.claim(&claim(instance, 1, 1000, now)).unwrap(),
+                    2 => {
+                        let through = spool.waiting(2).last().map(|last| last.seq);
+                        spool.acknowledged(through.unwrap_or_default()).unwrap();
+                    }
+                    _ => spool = UsageSpool::open(&state, &Failpoints::default()).unwrap(),
+                }
+                for evidence in spool.waiting(usize::MAX) {
+                    let known = seen.insert(evidence.seq.get(), evidence.clone());
+                    prop_assert!(known.is_none_or(|known| known == evidence));
+                }
+            }
+            let mut ends: BTreeMap<InstanceId, MonoMillis> = BTreeMap::new();
+            for evidence in seen.into_values() {
+                let before = ends.insert(evidence.instance_id.clone(), evidence.to_mono_ms);
+                prop_assert_eq!(evidence.from_mono_ms, before.unwrap_or(MonoMillis::new(1000)));
+                prop_assert!(evidence.to_mono_ms > evidence.from_mono_ms);
+            }
+        }
+    }
+}
