@@ -346,3 +346,6 @@ impl State {
         self.lingering += u32::from(live == LINGERING);
     }
 }
+
+#[cfg(test)]
+mod tests;

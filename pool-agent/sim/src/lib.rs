@@ -10,7 +10,10 @@
 //! * [`fault`]: what an operator or a test breaks at run time.
 //! * [`host`]: creating and opening a host directory; [`locate`] finds it from a library's own path.
 
-#![allow(unsafe_code)] // The mapped state file and its process-shared mutex are raw memory; every block says why it is sound.
+#![allow(unsafe_code)]
+// The mapped state file and its process-shared mutex are raw memory; every block says why it is sound.
+// Card numbers and table indices are bounded by the constants in `layout`, far below every integer's limit.
+#![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)]
 
 pub mod fault;
 pub mod holder;

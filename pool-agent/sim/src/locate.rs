@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// Finds the host directory from the address of anything inside the calling library. Links to the library are followed; a
 /// library that was bind-mounted or hard-linked elsewhere carries its host's path at its own end.
+#[allow(clippy::not_unsafe_ptr_arg_deref)] // dladdr compares the address and reads nothing there
 pub fn host_directory(address_in_library: *const c_void) -> Option<PathBuf> {
     // SAFETY: zero bytes are a valid `Dl_info`, and dladdr only fills it.
     let mut library = unsafe { std::mem::zeroed::<libc::Dl_info>() };

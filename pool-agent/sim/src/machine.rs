@@ -222,7 +222,7 @@ mod tests {
         uuids.sort();
         uuids.dedup();
         assert_eq!(uuids.len(), 8);
-        let text: String = once.gpus[0].uuid_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(text, once.gpus[0].uuid[4..].replace('-', ""));
+        let number = u128::from_be_bytes(once.gpus[0].uuid_bytes());
+        assert_eq!(format!("{number:032x}"), once.gpus[0].uuid[4..].replace('-', ""));
     }
 }

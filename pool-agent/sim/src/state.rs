@@ -115,6 +115,18 @@ impl SharedState {
     }
 }
 
+#[cfg(test)]
+impl SharedState {
+    /// Releases the lock with a change under way, as a death in the middle leaves it.
+    ///
+    /// # Safety
+    /// The calling thread owns the lock and its guard was forgotten.
+    pub(crate) unsafe fn unlock_as_if_dead(&self) {
+        // SAFETY: the caller vouches for the ownership.
+        unsafe { libc::pthread_mutex_unlock(self.file.as_ref().mutex.get()) };
+    }
+}
+
 impl Drop for SharedState {
     fn drop(&mut self) {
         // SAFETY: unmaps what `map` mapped; no guard can be alive, since guards borrow `self`.

@@ -31,7 +31,6 @@ codes! {
     OPERATING_SYSTEM = 304, c"CUDA_ERROR_OPERATING_SYSTEM", c"OS call failed or operation not supported on this OS";
     INVALID_HANDLE = 400, c"CUDA_ERROR_INVALID_HANDLE", c"invalid resource handle";
     NOT_FOUND = 500, c"CUDA_ERROR_NOT_FOUND", c"named symbol not found";
-    NOT_READY = 600, c"CUDA_ERROR_NOT_READY", c"device not ready";
     ILLEGAL_ADDRESS = 700, c"CUDA_ERROR_ILLEGAL_ADDRESS", c"an illegal memory access was encountered";
     PEER_ACCESS_ALREADY_ENABLED = 704, c"CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED", c"peer access is already enabled";
     PEER_ACCESS_NOT_ENABLED = 705, c"CUDA_ERROR_PEER_ACCESS_NOT_ENABLED", c"peer access has not been enabled";
@@ -57,5 +56,47 @@ driver_api! {
         let found = look_up(error);
         crate::entry::put(text, found.map_or(std::ptr::null(), |(_, _, text)| text.as_ptr()))?;
         found.map(|_| ()).ok_or(Code::INVALID_VALUE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CString;
+
+    use cudarc::driver::sys::CUresult as header;
+
+    use super::*;
+
+    #[test]
+    fn v14_codes_and_their_names_are_the_headers() {
+        let known = [
+            header::CUDA_SUCCESS,
+            header::CUDA_ERROR_INVALID_VALUE,
+            header::CUDA_ERROR_OUT_OF_MEMORY,
+            header::CUDA_ERROR_NOT_INITIALIZED,
+            header::CUDA_ERROR_NO_DEVICE,
+            header::CUDA_ERROR_INVALID_DEVICE,
+            header::CUDA_ERROR_INVALID_IMAGE,
+            header::CUDA_ERROR_INVALID_CONTEXT,
+            header::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,
+            header::CUDA_ERROR_NVLINK_UNCORRECTABLE,
+            header::CUDA_ERROR_FILE_NOT_FOUND,
+            header::CUDA_ERROR_OPERATING_SYSTEM,
+            header::CUDA_ERROR_INVALID_HANDLE,
+            header::CUDA_ERROR_NOT_FOUND,
+            header::CUDA_ERROR_ILLEGAL_ADDRESS,
+            header::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED,
+            header::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED,
+            header::CUDA_ERROR_CONTEXT_IS_DESTROYED,
+            header::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
+            header::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED,
+            header::CUDA_ERROR_LAUNCH_FAILED,
+            header::CUDA_ERROR_NOT_SUPPORTED,
+            header::CUDA_ERROR_UNKNOWN,
+        ];
+        for (value, name, _) in CODES.iter().filter(|(value, ..)| *value != Code::INTEGRITY.0) {
+            let theirs = known.iter().find(|known| **known as i32 == *value).unwrap();
+            assert_eq!(CString::new(format!("{theirs:?}")).unwrap().as_c_str(), *name);
+        }
     }
 }

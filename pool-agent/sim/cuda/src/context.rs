@@ -98,7 +98,7 @@ fn open(driver: &Driver, card: usize, flags: u32, primary: bool) -> Result<usize
 
 fn close(driver: &Driver, id: usize) -> Outcome {
     let context = driver.contexts().live.remove(&id).ok_or(Code::INVALID_CONTEXT)?;
-    crate::native::free_context(driver, id)?;
+    crate::native::free_context(driver, id);
     driver.streams().retain(|_, stream| stream.context != id);
     driver.events().retain(|_, event| event.context != id);
     driver.modules().forget_context(id);

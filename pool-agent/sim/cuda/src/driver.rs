@@ -42,7 +42,7 @@ fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Driver {
     fn start() -> Result<Self, Code> {
-        let directory = tarn_sim::locate::host_directory(&raw const DRIVER as *const c_void);
+        let directory = tarn_sim::locate::host_directory((&raw const DRIVER).cast::<c_void>());
         let attached = directory.and_then(|directory| Attached::attach(&directory).ok());
         let attached = attached.ok_or(Code::NO_DEVICE)?;
         // SAFETY: the name is a C string; programs that set the variable while they initialise race on hardware too.
@@ -159,7 +159,7 @@ driver_api! {
         if let Ok(driver) = driver() {
             return put(version, driver.machine().cuda_version);
         }
-        let directory = tarn_sim::locate::host_directory(&raw const DRIVER as *const c_void);
+        let directory = tarn_sim::locate::host_directory((&raw const DRIVER).cast::<c_void>());
         let host = directory.and_then(|directory| tarn_sim::Host::open(&directory).ok()).ok_or(Code::NO_DEVICE)?;
         put(version, host.machine().cuda_version)
     }

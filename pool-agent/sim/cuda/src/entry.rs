@@ -80,6 +80,7 @@ macro_rules! driver_function {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> i32 {
             // SAFETY: C callers promise what the CUDA headers ask: pointers are NULL or valid for their documented use.
+            #[allow(unused_unsafe)] // not every body needs it
             unsafe { crate::entry::enter(move || { let done = $body; done }) }
         }
     };

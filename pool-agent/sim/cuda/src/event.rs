@@ -33,7 +33,7 @@ fn destroy(event: usize) -> Outcome {
 }
 
 /// Milliseconds, the unit of the interface.
-#[allow(clippy::float_arithmetic, clippy::cast_precision_loss)] // the interface answers a float; nothing is decided by it
+#[allow(clippy::float_arithmetic, clippy::cast_precision_loss, clippy::cast_possible_truncation)] // the interface answers a float; nothing is decided by it
 fn elapsed(from: usize, to: usize) -> Result<f32, Code> {
     let driver = driver()?;
     let events = driver.events();

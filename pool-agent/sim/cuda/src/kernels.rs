@@ -3,6 +3,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use tarn_protocol::probe::{ATOMICS, READ, WRITE, mix};
+
 use crate::address_space::Piece;
 use crate::code::Code;
 use crate::context::Current;
@@ -23,9 +25,9 @@ pub(crate) struct Launch<'a> {
 
 pub(crate) fn parameter_count(name: &str) -> Option<usize> {
     match name {
-        "tarn_probe_write" => Some(3),
-        "tarn_probe_read" => Some(4),
-        "tarn_probe_atomics" => Some(2),
+        WRITE => Some(3),
+        READ => Some(4),
+        ATOMICS => Some(2),
         _ => None,
     }
 }
@@ -34,26 +36,20 @@ pub(crate) fn parameter_count(name: &str) -> Option<usize> {
 pub(crate) fn run(driver: &Driver, here: Current, launch: &Launch<'_>) -> Result<u64, Code> {
     let [first, second, third, fourth] = launch.values;
     match launch.name {
-        "tarn_probe_write" => probe_write(driver, here, first, second, third),
-        "tarn_probe_read" => probe_read(driver, here, [first, second, third, fourth]),
-        "tarn_probe_atomics" => probe_atomics(driver, here, first, second.wrapping_mul(launch.threads)),
+        WRITE => probe_write(driver, here, first, second, third),
+        READ => probe_read(driver, here, [first, second, third, fourth]),
+        ATOMICS => probe_atomics(driver, here, first, second.wrapping_mul(launch.threads)),
         _ => Err(Code::NOT_SUPPORTED),
     }
-}
-
-/// The pattern's word `index`; the PTX computes the same.
-pub(crate) fn mix(seed: u64, index: u64) -> u32 {
-    let seed = (seed as u32).wrapping_mul(0x9E37_79B1);
-    let mut word = seed.wrapping_add((index as u32).wrapping_mul(0x85EB_CA77));
-    word ^= word >> 15;
-    word = word.wrapping_mul(0x2C1B_3C6D);
-    word ^ (word >> 13)
 }
 
 fn words(driver: &Driver, here: Current, address: u64, words: u64) -> Result<Vec<Piece>, Code> {
     let bytes = words.checked_mul(4).ok_or(Code::ILLEGAL_ADDRESS)?;
     let space = driver.space();
-    if address % 4 != 0 || words == 0 || !(space.on_card(address) || space.pinned(address).is_some()) {
+    if !address.is_multiple_of(4)
+        || words == 0
+        || !(space.on_card(address) || space.pinned(address).is_some())
+    {
         return Err(Code::ILLEGAL_ADDRESS);
     }
     space.pieces(address, bytes, here.card).map_err(|_| Code::ILLEGAL_ADDRESS)
@@ -88,7 +84,7 @@ fn probe_read(driver: &Driver, here: Current, [from, count, seed, counter]: [u64
         mismatches +=
             slice.iter().zip(first..).filter(|(word, index)| **word != mix(seed, *index)).count() as u64;
     }
-    if counter % 8 != 0 {
+    if !counter.is_multiple_of(8) {
         return Err(Code::ILLEGAL_ADDRESS);
     }
     for piece in words(driver, here, counter, 2)? {
@@ -113,6 +109,7 @@ fn probe_atomics(driver: &Driver, here: Current, target: u64, additions: u64) ->
     }
     let kept = if atomic(driver, here, piece.place)? { additions } else { additions.div_ceil(2) };
     // SAFETY: four mapped bytes, aligned; other processes may add to them at the same time.
-    unsafe { AtomicU32::from_ptr(target as *mut u32) }.fetch_add(kept as u32, Ordering::SeqCst);
+    unsafe { AtomicU32::from_ptr(target as *mut u32) }
+        .fetch_add((kept & 0xffff_ffff) as u32, Ordering::SeqCst);
     Ok(nanoseconds)
 }

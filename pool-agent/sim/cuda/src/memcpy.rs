@@ -21,8 +21,7 @@ fn check(driver: &Driver, address: u64, side: Side) -> Outcome {
     let host_visible = || driver.space().pinned(address).is_some();
     let right = match side {
         Side::Device => known || host_visible(),
-        Side::Host => address != 0,
-        Side::Any => address != 0,
+        Side::Host | Side::Any => address != 0,
     };
     if right { Ok(()) } else { Err(Code::INVALID_VALUE) }
 }

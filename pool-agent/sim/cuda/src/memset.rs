@@ -13,7 +13,7 @@ fn linear(to: u64, pattern: &[u8], count: usize, stream: usize) -> Outcome {
         return Ok(());
     }
     let width = pattern.len() as u64;
-    if to % width != 0 {
+    if !to.is_multiple_of(width) {
         return Err(Code::INVALID_VALUE);
     }
     let known = {

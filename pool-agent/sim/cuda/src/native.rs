@@ -73,7 +73,7 @@ fn give_back(driver: &Driver, address: u64, block: &Block) -> Result<(), Code> {
 }
 
 /// Frees everything that a context allocated, when it is destroyed.
-pub(crate) fn free_context(driver: &Driver, context: usize) -> Result<(), Code> {
+pub(crate) fn free_context(driver: &Driver, context: usize) {
     let addresses: Vec<u64> = {
         let space = driver.space();
         space.blocks.iter().filter(|(_, block)| block.context == context).map(|(start, _)| *start).collect()
@@ -84,7 +84,6 @@ pub(crate) fn free_context(driver: &Driver, context: usize) -> Result<(), Code> 
             driver.space().blocks.remove(&address);
         }
     }
-    Ok(())
 }
 
 fn allocate_here(bytes: u64, kind: BlockKind) -> Result<u64, Code> {

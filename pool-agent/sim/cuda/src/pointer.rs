@@ -121,9 +121,8 @@ unsafe fn answer(to: *mut c_void, attribute: i32, address: u64, facts: &Facts) -
         match attribute {
             CONTEXT => put(to.cast(), facts.context),
             MEMORY_TYPE => put(to.cast(), facts.memory_type),
-            DEVICE_POINTER => put(to.cast(), address),
             HOST_POINTER if device && !facts.managed => Err(Code::INVALID_VALUE),
-            HOST_POINTER => put(to.cast(), address),
+            DEVICE_POINTER | HOST_POINTER => put(to.cast(), address),
             SYNC_MEMOPS | MAPPED => put(to.cast::<u32>(), u32::from(attribute == MAPPED)),
             BUFFER_ID | MEMORY_BLOCK_ID => put(to.cast(), facts.buffer_id),
             IS_MANAGED => put(to.cast::<u32>(), u32::from(facts.managed)),
@@ -192,5 +191,40 @@ driver_api! {
         offer(base, start);
         offer(bytes, usize::try_from(length).map_err(|_| Code::UNKNOWN)?);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cudarc::driver::sys::CUpointer_attribute_enum as header;
+
+    use super::*;
+
+    #[test]
+    fn v14_attribute_numbers_are_the_headers() {
+        let pairs = [
+            (CONTEXT, header::CU_POINTER_ATTRIBUTE_CONTEXT),
+            (MEMORY_TYPE, header::CU_POINTER_ATTRIBUTE_MEMORY_TYPE),
+            (DEVICE_POINTER, header::CU_POINTER_ATTRIBUTE_DEVICE_POINTER),
+            (HOST_POINTER, header::CU_POINTER_ATTRIBUTE_HOST_POINTER),
+            (SYNC_MEMOPS, header::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS),
+            (BUFFER_ID, header::CU_POINTER_ATTRIBUTE_BUFFER_ID),
+            (IS_MANAGED, header::CU_POINTER_ATTRIBUTE_IS_MANAGED),
+            (DEVICE_ORDINAL, header::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL),
+            (IS_LEGACY_IPC_CAPABLE, header::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE),
+            (RANGE_START, header::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR),
+            (RANGE_SIZE, header::CU_POINTER_ATTRIBUTE_RANGE_SIZE),
+            (MAPPED, header::CU_POINTER_ATTRIBUTE_MAPPED),
+            (ALLOWED_HANDLE_TYPES, header::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES),
+            (IS_GPU_DIRECT_RDMA_CAPABLE, header::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE),
+            (ACCESS_FLAGS, header::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS),
+            (MEMPOOL_HANDLE, header::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE),
+            (MAPPING_SIZE, header::CU_POINTER_ATTRIBUTE_MAPPING_SIZE),
+            (MAPPING_BASE, header::CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR),
+            (MEMORY_BLOCK_ID, header::CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID),
+        ];
+        for (ours, theirs) in pairs {
+            assert_eq!(ours, theirs as i32, "{theirs:?}");
+        }
     }
 }

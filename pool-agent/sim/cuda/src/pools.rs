@@ -16,7 +16,7 @@ const ALLOCATION_NS: u64 = 1_500;
 
 #[derive(Debug, Default)]
 pub(crate) struct Pools {
-    pools: HashMap<usize, Pool>,
+    entries: HashMap<usize, Pool>,
     default_of_card: HashMap<usize, usize>,
     current_of_card: HashMap<usize, usize>,
 }
@@ -41,7 +41,7 @@ pub struct PoolProperties {
 impl Pools {
     fn enter(&mut self, card: usize) -> Result<usize, Code> {
         let id = usize::try_from(0x7f0_0000_0000 + fresh_id() * 0x100).map_err(|_| Code::UNKNOWN)?;
-        self.pools.insert(id, Pool { card, used_bytes: 0, high_bytes: 0, attributes: HashMap::new() });
+        self.entries.insert(id, Pool { card, used_bytes: 0, high_bytes: 0, attributes: HashMap::new() });
         Ok(id)
     }
 
@@ -59,18 +59,18 @@ impl Pools {
     }
 
     fn card(&self, pool: usize) -> Result<usize, Code> {
-        self.pools.get(&pool).map(|pool| pool.card).ok_or(Code::INVALID_VALUE)
+        self.entries.get(&pool).map(|pool| pool.card).ok_or(Code::INVALID_VALUE)
     }
 
     fn charge(&mut self, pool: usize, bytes: u64) {
-        if let Some(pool) = self.pools.get_mut(&pool) {
+        if let Some(pool) = self.entries.get_mut(&pool) {
             pool.used_bytes += bytes;
             pool.high_bytes = pool.high_bytes.max(pool.used_bytes);
         }
     }
 
     pub(crate) fn forget(&mut self, pool: usize, bytes: u64) {
-        if let Some(pool) = self.pools.get_mut(&pool) {
+        if let Some(pool) = self.entries.get_mut(&pool) {
             pool.used_bytes = pool.used_bytes.saturating_sub(bytes);
         }
     }
@@ -98,7 +98,7 @@ fn pool_of_location(driver: &Driver, location: *const Location) -> Result<usize,
 fn attribute(pool: usize, attribute: i32) -> Result<u64, Code> {
     let driver = driver()?;
     let pools = driver.pools();
-    let pool = pools.pools.get(&pool).ok_or(Code::INVALID_VALUE)?;
+    let pool = pools.entries.get(&pool).ok_or(Code::INVALID_VALUE)?;
     match attribute {
         1..=3 => Ok(pool.attributes.get(&attribute).copied().unwrap_or(1)),
         4 => Ok(pool.attributes.get(&attribute).copied().unwrap_or(0)),
@@ -111,7 +111,7 @@ fn attribute(pool: usize, attribute: i32) -> Result<u64, Code> {
 fn set_attribute(pool: usize, attribute: i32, value: u64) -> Outcome {
     let driver = driver()?;
     let mut pools = driver.pools();
-    let pool = pools.pools.get_mut(&pool).ok_or(Code::INVALID_VALUE)?;
+    let pool = pools.entries.get_mut(&pool).ok_or(Code::INVALID_VALUE)?;
     match attribute {
         1..=4 => {
             pool.attributes.insert(attribute, value);
@@ -169,7 +169,7 @@ driver_api! {
             return Err(Code::INVALID_VALUE);
         }
         pools.current_of_card.retain(|_, current| *current != pool);
-        pools.pools.remove(&pool).map(|_| ()).ok_or(Code::INVALID_VALUE)
+        pools.entries.remove(&pool).map(|_| ()).ok_or(Code::INVALID_VALUE)
     }
     ["cuMemPoolTrimTo" 11020] fn cuMemPoolTrimTo(pool: usize, _keep: usize) {
         driver()?.pools().card(pool).map(|_| ())

@@ -67,7 +67,7 @@ fn create(bytes: usize, properties: *const AllocationProperties, flags: u64) -> 
     let driver = driver()?;
     let (properties, place) = checked(properties)?;
     let bytes = bytes as u64;
-    if flags != 0 || bytes == 0 || bytes % GRANULARITY != 0 {
+    if flags != 0 || bytes == 0 || !bytes.is_multiple_of(GRANULARITY) {
         return Err(Code::INVALID_VALUE);
     }
     let memory = match place {
@@ -92,7 +92,7 @@ fn reserve(bytes: usize, alignment: usize, wanted: u64, flags: u64) -> Result<u6
     let driver = driver()?;
     let length = bytes as u64;
     let alignment = (alignment as u64).max(GRANULARITY);
-    if flags != 0 || length == 0 || length % GRANULARITY != 0 || !alignment.is_power_of_two() {
+    if flags != 0 || length == 0 || !length.is_multiple_of(GRANULARITY) || !alignment.is_power_of_two() {
         return Err(Code::INVALID_VALUE);
     }
     let span = length.checked_add(alignment).ok_or(Code::OUT_OF_MEMORY)?;
@@ -140,7 +140,7 @@ fn map(address: u64, bytes: usize, offset: usize, handle: u64, flags: u64) -> Ou
     let driver = driver()?;
     let memory = behind(driver, handle)?;
     let length = bytes as u64;
-    let aligned = length > 0 && address % GRANULARITY == 0 && length % GRANULARITY == 0;
+    let aligned = length > 0 && address.is_multiple_of(GRANULARITY) && length.is_multiple_of(GRANULARITY);
     if offset != 0 || flags != 0 || !aligned || length > memory.bytes {
         return Err(Code::INVALID_VALUE);
     }
@@ -284,5 +284,20 @@ driver_api! {
         let handle_types = memory.handle_types;
         put(properties, AllocationProperties { kind: 1, handle_types, location, win32: 0, compression: 0, rdma: 0,
             usage: 0, reserved: [0; 4] })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cudarc::driver::sys;
+
+    #[test]
+    fn v14_parameter_blocks_have_the_headers_sizes() {
+        assert_eq!(size_of::<super::AllocationProperties>(), size_of::<sys::CUmemAllocationProp>());
+        assert_eq!(size_of::<crate::vmm_access::Grant>(), size_of::<sys::CUmemAccessDesc>());
+        assert_eq!(size_of::<crate::memcpy::Copy2d>(), size_of::<sys::CUDA_MEMCPY2D>());
+        assert_eq!(size_of::<crate::memcpy::Copy3d>(), size_of::<sys::CUDA_MEMCPY3D>());
+        assert_eq!(size_of::<crate::memcpy::Copy3d>(), size_of::<sys::CUDA_MEMCPY3D_PEER>());
+        assert_eq!(size_of::<crate::ipc::IpcHandle>(), size_of::<sys::CUipcMemHandle>());
     }
 }

@@ -98,7 +98,7 @@ macro_rules! nvml_function {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> u32 {
             // SAFETY: C callers promise what the NVML header asks: pointers are NULL or valid for their documented use.
-            #[allow(unused_unsafe)]
+            #[allow(unused_unsafe)] // not every body needs it
             unsafe { crate::entry::enter(move || { let done = $body; done }) }
         }
     };

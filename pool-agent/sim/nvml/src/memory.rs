@@ -29,7 +29,9 @@ pub struct Bar1Memory {
     used: u64,
 }
 
-const VERSION_2: u32 = 2 << 24 | size_of::<MemoryV2>() as u32;
+/// The form's number in the top byte and its size below, as the header composes them.
+const VERSION_2: u32 = 0x0200_0028;
+const _: () = assert!(size_of::<MemoryV2>() == 40);
 const IDLE_BAR1_BYTES: u64 = 1 << 20;
 
 fn used_bytes(device: &Device) -> Result<u64, Return> {

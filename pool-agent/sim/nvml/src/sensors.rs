@@ -49,7 +49,7 @@ nvml_api! {
     }
     fn nvmlDeviceGetTemperatureThreshold(handle: DeviceHandle, kind: u32, celsius: *mut u32) {
         device(handle)?;
-        put(celsius, match kind { 0 => 95, 1 => 92, 2 => 95, 3 => 89, _ => return Err(Return::NOT_SUPPORTED) })
+        put(celsius, match kind { 0 | 2 => 95, 1 => 92, 3 => 89, _ => return Err(Return::NOT_SUPPORTED) })
     }
     fn nvmlDeviceGetPowerUsage(handle: DeviceHandle, milliwatts: *mut u32) {
         let device = device(handle)?;
