@@ -196,7 +196,7 @@ impl<M: DonorMemory> Desk<M> {
             Err(Refusal::OutOfMemory { .. }) if !last_call => return Ok(Answer::Later),
             Err(refused) => return Ok(Answer::Reply(refusal(&refused))),
         };
-        match self.memory.create(chunk.donor, chunk.bytes) {
+        match self.create(chunk) {
             Err(refused) => {
                 // The card may hold what it just refused to explain; the ledger's view is refreshed with the next look.
                 let _ = self.ledger.cancel(caller.client, lease);
@@ -210,6 +210,19 @@ impl<M: DonorMemory> Desk<M> {
                 let donor = u32::try_from(chunk.donor.0).unwrap_or(DONOR_ANY);
                 let reply = Reply { lease: lease.0, bytes: chunk.bytes, donor, ..Reply::new(Status::Ok) };
                 Ok(Answer::Chunk(reply, descriptor))
+            }
+        }
+    }
+
+    /// An idle probe gives way to a lease that needs the card's last bytes.
+    fn create(&mut self, chunk: Chunk) -> Result<(M::Handle, OwnedFd), DriverRefusal> {
+        let created = self.memory.create(chunk.donor, chunk.bytes);
+        let full = matches!(&created, Err(refused) if refused.code == DRIVER_OUT_OF_MEMORY);
+        match self.probes[chunk.donor.0].take_if(|_| full) {
+            None => created,
+            Some(probe) => {
+                self.memory.release(probe.handle);
+                self.memory.create(chunk.donor, chunk.bytes)
             }
         }
     }

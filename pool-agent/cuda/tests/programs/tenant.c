@@ -1,0 +1,280 @@
+/* An unmodified program of the CUDA driver API, with its own prototypes: nothing here knows of pools.
+ *
+ *   tenant <how> <what> [arguments]
+ *
+ * <how> says how the driver's functions are found; <what> is one of the stories below. Facts are printed as `name=value`,
+ * one a line; `waiting` means that a line on stdin is awaited. Any surprise is a line `failed …` and exit status 1. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef int CUresult;
+typedef int CUdevice;
+typedef unsigned long long CUdeviceptr;
+typedef unsigned long long CUhandle;
+typedef struct { int type, id; } CUmemLocation;
+typedef struct { int type, handle_types; CUmemLocation location; void *win32; unsigned char compression, rdma; unsigned short usage; unsigned char reserved[4]; } CUmemAllocationProp;
+typedef struct { CUmemLocation location; int flags; } CUmemAccessDesc;
+
+#define CALLS(X) \
+  X(cuInit, "cuInit", (unsigned)) \
+  X(cuDeviceGetCount, "cuDeviceGetCount", (int *)) \
+  X(cuDeviceGet, "cuDeviceGet", (CUdevice *, int)) \
+  X(cuDeviceTotalMem_v2, "cuDeviceTotalMem", (size_t *, CUdevice)) \
+  X(cuDeviceGetUuid_v2, "cuDeviceGetUuid", (unsigned char *, CUdevice)) \
+  X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (void **, CUdevice)) \
+  X(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", (CUdevice)) \
+  X(cuCtxSetCurrent, "cuCtxSetCurrent", (void *)) \
+  X(cuMemGetInfo_v2, "cuMemGetInfo", (size_t *, size_t *)) \
+  X(cuMemAlloc_v2, "cuMemAlloc", (CUdeviceptr *, size_t)) \
+  X(cuMemFree_v2, "cuMemFree", (CUdeviceptr)) \
+  X(cuMemAllocPitch_v2, "cuMemAllocPitch", (CUdeviceptr *, size_t *, size_t, size_t, unsigned)) \
+  X(cuMemcpyHtoD_v2, "cuMemcpyHtoD", (CUdeviceptr, const void *, size_t)) \
+  X(cuMemcpyDtoH_v2, "cuMemcpyDtoH", (void *, CUdeviceptr, size_t)) \
+  X(cuMemcpyDtoD_v2, "cuMemcpyDtoD", (CUdeviceptr, CUdeviceptr, size_t)) \
+  X(cuMemAllocAsync, "cuMemAllocAsync", (CUdeviceptr *, size_t, void *)) \
+  X(cuMemFreeAsync, "cuMemFreeAsync", (CUdeviceptr, void *)) \
+  X(cuStreamCreate, "cuStreamCreate", (void **, unsigned)) \
+  X(cuStreamSynchronize, "cuStreamSynchronize", (void *)) \
+  X(cuMemGetAddressRange_v2, "cuMemGetAddressRange", (CUdeviceptr *, size_t *, CUdeviceptr)) \
+  X(cuPointerGetAttribute, "cuPointerGetAttribute", (void *, int, CUdeviceptr)) \
+  X(cuPointerGetAttributes, "cuPointerGetAttributes", (unsigned, int *, void **, CUdeviceptr)) \
+  X(cuIpcGetMemHandle, "cuIpcGetMemHandle", (void *, CUdeviceptr)) \
+  X(cuMemCreate, "cuMemCreate", (CUhandle *, size_t, const CUmemAllocationProp *, unsigned long long)) \
+  X(cuMemRelease, "cuMemRelease", (CUhandle)) \
+  X(cuMemAddressReserve, "cuMemAddressReserve", (CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long)) \
+  X(cuMemAddressFree, "cuMemAddressFree", (CUdeviceptr, size_t)) \
+  X(cuMemMap, "cuMemMap", (CUdeviceptr, size_t, size_t, CUhandle, unsigned long long)) \
+  X(cuMemUnmap, "cuMemUnmap", (CUdeviceptr, size_t)) \
+  X(cuMemSetAccess, "cuMemSetAccess", (CUdeviceptr, size_t, const CUmemAccessDesc *, size_t)) \
+  X(cuMemGetAllocationPropertiesFromHandle, "cuMemGetAllocationPropertiesFromHandle", (CUmemAllocationProp *, CUhandle))
+
+#define DECLARE(symbol, base, arguments) static CUresult (*p_##symbol) arguments;
+CALLS(DECLARE)
+#ifdef LINKED
+#define PROTOTYPE(symbol, base, arguments) extern CUresult symbol arguments;
+CALLS(PROTOTYPE)
+extern CUresult cuGetProcAddress_v2(const char *, void **, int, unsigned long long, int *);
+#endif
+
+#define MIB (1ull << 20)
+#define GIB (1ull << 30)
+#define DIE(...) do { printf("failed "); printf(__VA_ARGS__); printf("\n"); fflush(stdout); _exit(1); } while (0)
+#define OK(call) do { CUresult r_ = (call); if (r_) DIE("line %d: %s -> %d", __LINE__, #call, r_); } while (0)
+#define WANT(condition) do { if (!(condition)) DIE("line %d: %s", __LINE__, #condition); } while (0)
+
+static void *need(void *found, const char *name) { if (!found) DIE("no symbol %s", name); return found; }
+
+static void resolve(const char *how) {
+#ifdef LINKED
+  if (!strcmp(how, "linked")) {
+#define DIRECT(symbol, base, arguments) p_##symbol = symbol;
+    CALLS(DIRECT)
+    return;
+  }
+  if (!strcmp(how, "next")) {
+#define NEXT(symbol, base, arguments) p_##symbol = need(dlsym(RTLD_NEXT, #symbol), #symbol);
+    CALLS(NEXT)
+    return;
+  }
+#endif
+  void *library = 0;
+  if (!strcmp(how, "dlopen") || !strcmp(how, "procaddress")) library = dlopen("libcuda.so.1", RTLD_NOW);
+  else if (!strcmp(how, "deepbind")) library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_DEEPBIND);
+  else if (!strcmp(how, "dlmopen")) library = dlmopen(LM_ID_NEWLM, "libcuda.so.1", RTLD_NOW);
+  else if (how[0] == '/') library = dlopen(how, RTLD_NOW);
+  if (!library) DIE("cannot load: %s", dlerror());
+  if (!strcmp(how, "procaddress")) {
+    CUresult (*get)(const char *, void **, int, unsigned long long, int *) = need(dlsym(library, "cuGetProcAddress_v2"), "cuGetProcAddress_v2");
+    int status;
+    /* The resolver itself is asked for first, as the runtime does. */
+    OK(get("cuGetProcAddress", (void **)&get, 12000, 0, &status));
+#define ASK(symbol, base, arguments) { void *at = 0; int found = 9; OK(get(base, &at, 12000, 0, &found)); WANT(found == 0); p_##symbol = need(at, base); }
+    CALLS(ASK)
+    return;
+  }
+#define LOOK(symbol, base, arguments) p_##symbol = need(dlsym(library, #symbol), #symbol);
+  CALLS(LOOK)
+}
+
+static void *context;
+static CUdevice device;
+static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec + t.tv_nsec / 1e9; }
+static void start(void) { OK(p_cuInit(0)); OK(p_cuDeviceGet(&device, 0)); OK(p_cuDevicePrimaryCtxRetain(&context, device)); OK(p_cuCtxSetCurrent(context)); }
+static size_t free_bytes(void) { size_t f, t; OK(p_cuMemGetInfo_v2(&f, &t)); WANT(f <= t); return f; }
+static void await_line(void) { char line[64]; printf("waiting\n"); fflush(stdout); if (!fgets(line, sizeof line, stdin)) _exit(3); }
+/* Donor frees do not await the broker, so a figure may be a moment old. */
+static void await_free(size_t want) { double until = now() + 10; while (free_bytes() != want) { if (now() > until) DIE("free is %zu, not %zu", free_bytes(), want); usleep(1000); } }
+
+static uint64_t mark(CUdeviceptr at) { return (at ^ 0x9E3779B97F4A7C15ull) * 0xBF58476D1CE4E5B9ull; }
+static void fill(CUdeviceptr at, size_t bytes, size_t stride) { for (size_t o = 0; o + 8 <= bytes; o += stride) { uint64_t w = mark(at + o); OK(p_cuMemcpyHtoD_v2(at + o, &w, 8)); } uint64_t w = mark(at + bytes - 8); OK(p_cuMemcpyHtoD_v2(at + bytes - 8, &w, 8)); }
+static size_t check(CUdeviceptr at, size_t bytes, size_t stride) { size_t bad = 0; uint64_t w; for (size_t o = 0; o + 8 <= bytes; o += stride) { OK(p_cuMemcpyDtoH_v2(&w, at + o, 8)); bad += w != mark(at + o); } OK(p_cuMemcpyDtoH_v2(&w, at + bytes - 8, 8)); bad += w != mark(at + bytes - 8); return bad; }
+
+/* Takes everything in large, then smaller blocks, writes and verifies all of it, gives it back. */
+static void story_everything(void) {
+  static CUdeviceptr at[4096]; static size_t size[4096]; int n = 0; size_t taken = 0, total, f, t; int count; unsigned char uuid[16];
+  start();
+  OK(p_cuDeviceGetCount(&count)); OK(p_cuDeviceTotalMem_v2(&total, device)); OK(p_cuDeviceGetUuid_v2(uuid, device)); OK(p_cuMemGetInfo_v2(&f, &t));
+  printf("devices=%d\ntotal=%zu\ninfo_total=%zu\nfree=%zu\nuuid=", count, total, t, f); for (int i = 0; i < 16; i++) printf("%02x", uuid[i]); printf("\n");
+  size_t before = f;
+  for (size_t step = 20 * GIB; step >= 2 * MIB; step /= 4) { step &= ~(2 * MIB - 1); for (; n < 4096; n++) { CUresult r = p_cuMemAlloc_v2(&at[n], step); if (r == 2) break; if (r) DIE("alloc -> %d", r); size[n] = step; taken += step; } }
+  printf("blocks=%d\ntaken=%zu\nfree_when_full=%zu\n", n, taken, free_bytes());
+  for (int i = 0; i < n; i++) fill(at[i], size[i], 16 * MIB);
+  size_t bad = 0; for (int i = 0; i < n; i++) bad += check(at[i], size[i], 16 * MIB);
+  printf("bad=%zu\n", bad);
+  await_line();
+  for (int i = 0; i < n; i++) OK(p_cuMemFree_v2(at[i]));
+  await_free(before);
+  printf("freed=1\n");
+}
+
+/* Holds one block, for tests that kill things around it. Commands on stdin: check, more, free. */
+static void story_hold(size_t bytes) {
+  CUdeviceptr at; start(); OK(p_cuMemAlloc_v2(&at, bytes)); fill(at, bytes, 2 * MIB);
+  char line[64];
+  for (;;) {
+    printf("free=%zu\nwaiting\n", free_bytes()); fflush(stdout);
+    if (!fgets(line, sizeof line, stdin)) _exit(3);
+    if (!strncmp(line, "check", 5)) printf("bad=%zu\n", check(at, bytes, 2 * MIB));
+    else if (!strncmp(line, "more", 4)) { CUdeviceptr extra; CUresult r = p_cuMemAlloc_v2(&extra, 30 * GIB); printf("more=%d\n", r); if (!r) OK(p_cuMemFree_v2(extra)); }
+    else if (!strncmp(line, "free", 4)) { OK(p_cuMemFree_v2(at)); printf("freed=1\n"); fflush(stdout); return; }
+  }
+}
+
+/* One stitched block: what it says of itself, and copies across its seams. */
+static void story_pointer(void) {
+  CUdeviceptr at, base, start_at; size_t size, range; int ordinal = -1, managed = -1; unsigned char legacy = 9; unsigned long long id1, id2; void *ctx; size_t bytes = 30 * GIB + 12345;
+  start(); OK(p_cuMemAlloc_v2(&at, bytes));
+  CUdeviceptr places[] = { at, at + 1, at + 22 * GIB, at + 29 * GIB, at + bytes - 1 };
+  for (int i = 0; i < 5; i++) {
+    CUdeviceptr q = places[i];
+    OK(p_cuMemGetAddressRange_v2(&base, &size, q)); WANT(base == at && size == bytes);
+    OK(p_cuMemGetAddressRange_v2(0, &size, q)); OK(p_cuMemGetAddressRange_v2(&base, 0, q));
+    OK(p_cuPointerGetAttribute(&ordinal, 9, q)); WANT(ordinal == 0);
+    OK(p_cuPointerGetAttribute(&start_at, 11, q)); OK(p_cuPointerGetAttribute(&range, 12, q)); WANT(start_at == at && range == bytes);
+    OK(p_cuPointerGetAttribute(&legacy, 10, q)); WANT(legacy == 0);
+    OK(p_cuPointerGetAttribute(&id1, 7, at)); OK(p_cuPointerGetAttribute(&id2, 7, q)); WANT(id1 == id2);
+    ordinal = managed = -1; int names[] = { 9, 11, 12, 1 }; void *to[] = { &ordinal, &start_at, &range, &ctx };
+    OK(p_cuPointerGetAttributes(4, names, to, q)); WANT(ordinal == 0 && start_at == at && range == bytes && ctx == context);
+  }
+  char handle[64]; WANT(p_cuIpcGetMemHandle(handle, at) == 1);
+  WANT(p_cuMemFree_v2(at + 4096) == 1);
+  /* A copy over every seam, front to back. */
+  fill(at, 64 * MIB, MIB);
+  for (size_t o = GIB; o + 64 * MIB < bytes; o += 4 * GIB) { OK(p_cuMemcpyDtoD_v2(at + o, at, 64 * MIB)); uint64_t w; for (size_t p = 0; p < 64 * MIB; p += MIB) { OK(p_cuMemcpyDtoH_v2(&w, at + o + p, 8)); WANT(w == mark(at + p)); } }
+  static char line[4 * MIB], back[4 * MIB]; for (size_t i = 0; i < sizeof line; i++) line[i] = (char)(i * 7 + i / 4096);
+  for (size_t o = 22 * GIB; o < 25 * GIB; o += 64 * MIB + 4096) { OK(p_cuMemcpyHtoD_v2(at + o, line, sizeof line)); memset(back, 0, sizeof back); OK(p_cuMemcpyDtoH_v2(back, at + o, sizeof back)); WANT(!memcmp(line, back, sizeof line)); }
+  OK(p_cuMemFree_v2(at)); WANT(p_cuMemFree_v2(at) == 1);
+  CUdeviceptr sheet; size_t pitch; OK(p_cuMemAllocPitch_v2(&sheet, &pitch, 100000, 300000, 4)); WANT(pitch % 512 == 0); OK(p_cuMemGetAddressRange_v2(&base, &size, sheet)); WANT(size == pitch * 300000);
+  OK(p_cuMemFree_v2(sheet));
+  printf("pointer=1\n");
+}
+
+/* Stream-ordered allocation past the primary, freed in stream order and by the plain free. */
+static void story_async(void) {
+  void *stream; CUdeviceptr at[8]; start(); size_t before = free_bytes(); OK(p_cuStreamCreate(&stream, 0));
+  for (int i = 0; i < 8; i++) { OK(p_cuMemAllocAsync(&at[i], 8 * GIB, i % 2 ? stream : 0)); fill(at[i], 8 * GIB, 256 * MIB); }
+  for (int i = 0; i < 8; i++) WANT(check(at[i], 8 * GIB, 256 * MIB) == 0);
+  for (int i = 0; i < 7; i++) OK(p_cuMemFreeAsync(at[i], i % 2 ? stream : 0));
+  OK(p_cuMemFree_v2(at[7])); OK(p_cuStreamSynchronize(stream)); OK(p_cuStreamSynchronize(0));
+  printf("async=1\n"); (void)before;
+}
+
+/* Physical handles made by threads without a context, past the primary, kept alive by mappings after release. */
+static CUdeviceptr vmm_at; static CUhandle vmm_handles[64]; static atomic_int vmm_next;
+static void *vmm_thread(void *nothing) {
+  CUmemAllocationProp prop = { 1, 0, { 1, 0 }, 0, 0, 0, 0, { 0 } }; CUmemAccessDesc access = { { 1, 0 }, 3 }; (void)nothing;
+  for (int i; (i = atomic_fetch_add(&vmm_next, 1)) < 40;) { OK(p_cuMemCreate(&vmm_handles[i], GIB, &prop, 0)); OK(p_cuMemMap(vmm_at + i * GIB, GIB, 0, vmm_handles[i], 0)); OK(p_cuMemSetAccess(vmm_at + i * GIB, GIB, &access, 1)); }
+  return 0;
+}
+static void story_vmm(void) {
+  pthread_t thread[8]; start(); size_t before = free_bytes(); OK(p_cuCtxSetCurrent(0));
+  OK(p_cuMemAddressReserve(&vmm_at, 48 * GIB, 0, 0, 0));
+  for (int i = 0; i < 8; i++) pthread_create(&thread[i], 0, vmm_thread, 0);
+  for (int i = 0; i < 8; i++) pthread_join(thread[i], 0);
+  OK(p_cuCtxSetCurrent(context)); fill(vmm_at, 40 * GIB, 64 * MIB); WANT(check(vmm_at, 40 * GIB, 64 * MIB) == 0);
+  size_t held = free_bytes(); WANT(before - held >= 40 * GIB);
+  for (int i = 0; i < 40; i++) { CUmemAllocationProp prop; OK(p_cuMemGetAllocationPropertiesFromHandle(&prop, vmm_handles[i])); WANT(prop.location.id == 0 && prop.location.type == 1); OK(p_cuMemRelease(vmm_handles[i])); }
+  WANT(free_bytes() == held); WANT(check(vmm_at, 40 * GIB, 64 * MIB) == 0);
+  await_line();
+  OK(p_cuMemUnmap(vmm_at, 40 * GIB)); OK(p_cuMemAddressFree(vmm_at, 48 * GIB)); await_free(before);
+  printf("vmm=1\n");
+}
+
+/* M1: random allocations and frees by many threads, for a bounded number of rounds; every block keeps its own bytes. */
+static int churn_rounds; static atomic_long churn_oom, churn_blocks;
+static void *churn_thread(void *seed) {
+  uint64_t s = (uint64_t)(uintptr_t)seed * 0x9E3779B97F4A7C15ull + 1; CUdeviceptr at[6] = { 0 }; size_t size[6]; OK(p_cuCtxSetCurrent(context));
+  for (int r = 0; r < churn_rounds; r++) {
+    s ^= s << 13; s ^= s >> 7; s ^= s << 17; int i = s % 6;
+    if (at[i]) { WANT(check(at[i], size[i], size[i] / 4 + 8) == 0); OK(p_cuMemFree_v2(at[i])); at[i] = 0; continue; }
+    size_t bytes = (s >> 8) % 3 ? (s >> 16) % (900 * MIB) + 16 : (s >> 16) % (64 * 1024) + 16; CUresult e = p_cuMemAlloc_v2(&at[i], bytes);
+    if (e == 2) { at[i] = 0; atomic_fetch_add(&churn_oom, 1); continue; } if (e) DIE("alloc -> %d", e);
+    size[i] = bytes; fill(at[i], bytes, bytes / 4 + 8); atomic_fetch_add(&churn_blocks, 1); free_bytes();
+  }
+  for (int i = 0; i < 6; i++) if (at[i]) { WANT(check(at[i], size[i], size[i] / 4 + 8) == 0); OK(p_cuMemFree_v2(at[i])); }
+  return 0;
+}
+static void story_churn(int threads, int rounds) {
+  pthread_t thread[64]; churn_rounds = rounds; start(); printf("started=1\n"); fflush(stdout);
+  for (long i = 0; i < threads; i++) pthread_create(&thread[i], 0, churn_thread, (void *)(i + getpid()));
+  for (int i = 0; i < threads; i++) pthread_join(thread[i], 0);
+  printf("blocks=%ld\noom=%ld\n", churn_blocks, churn_oom);
+}
+
+/* M19: children released at once, each initialises the driver and asks for the total; prints the slowest and the wall time. */
+static int by_time(const void *a, const void *b) { double d = *(double *)a - *(double *)b; return (d > 0) - (d < 0); }
+static void story_barrier(int children) {
+  int gate[2], done[2]; WANT(!pipe(gate) && !pipe(done)); static double took[4096];
+  for (int i = 0; i < children; i++) if (!fork()) {
+    char c; close(gate[1]); if (read(gate[0], &c, 1) < 0) _exit(9); double t0 = now(); size_t total; int count;
+    OK(p_cuInit(0)); OK(p_cuDeviceGetCount(&count)); OK(p_cuDeviceGet(&device, 0)); OK(p_cuDeviceTotalMem_v2(&total, device)); WANT(count == 1 && total > 95 * GIB);
+    double t = now() - t0; WANT(write(done[1], &t, sizeof t) == sizeof t); _exit(0);
+  }
+  double t0 = now(); close(gate[1]); close(done[1]);
+  for (int i = 0; i < children; i++) WANT(read(done[0], &took[i], sizeof(double)) == sizeof(double));
+  double wall = now() - t0; qsort(took, children, sizeof(double), by_time); int status, bad = 0; while (wait(&status) > 0) bad += status != 0; WANT(!bad);
+  printf("wall_us=%.0f\np50_us=%.0f\np99_us=%.0f\nmax_us=%.0f\n", wall * 1e6, took[children / 2] * 1e6, took[children * 99 / 100] * 1e6, took[children - 1] * 1e6);
+}
+
+/* A child forked after initialisation has no driver, and takes nothing of its parent with it. */
+static void story_fork(void) {
+  CUdeviceptr at; start(); OK(p_cuMemAlloc_v2(&at, 40 * GIB)); fill(at, 40 * GIB, GIB); fflush(stdout);
+  pid_t child = fork();
+  if (!child) { CUdeviceptr mine; CUresult r = p_cuMemAlloc_v2(&mine, 30 * GIB); _exit(r == 0 ? 7 : 0); }
+  int status; waitpid(child, &status, 0); printf("child=%d\n", WEXITSTATUS(status));
+  WANT(check(at, 40 * GIB, GIB) == 0); OK(p_cuMemFree_v2(at)); OK(p_cuMemAlloc_v2(&at, 40 * GIB)); OK(p_cuMemFree_v2(at)); printf("parent=1\n");
+}
+
+/* A reset takes spilled blocks with it. */
+static void story_reset(void) {
+  CUdeviceptr at; start(); size_t before = free_bytes(); OK(p_cuMemAlloc_v2(&at, 60 * GIB)); OK(p_cuDevicePrimaryCtxReset_v2(device)); OK(p_cuDevicePrimaryCtxRetain(&context, device)); OK(p_cuCtxSetCurrent(context)); await_free(before); printf("reset=1\n");
+}
+
+static void story_see(void) { CUresult r = p_cuInit(0); int count = -1; size_t total = 0; if (!r) r = p_cuDeviceGetCount(&count); if (!r) { OK(p_cuDeviceGet(&device, 0)); OK(p_cuDeviceTotalMem_v2(&total, device)); } printf("result=%d\ndevices=%d\ntotal=%zu\n", r, count, total); }
+
+int main(int c, char **v) {
+  if (c < 3) return 2;
+  setvbuf(stdout, 0, _IOLBF, 0); resolve(v[1]); const char *what = v[2];
+  if (!strcmp(what, "everything")) story_everything();
+  else if (!strcmp(what, "hold")) story_hold(strtoull(v[3], 0, 10));
+  else if (!strcmp(what, "pointer")) story_pointer();
+  else if (!strcmp(what, "async")) story_async();
+  else if (!strcmp(what, "vmm")) story_vmm();
+  else if (!strcmp(what, "churn")) story_churn(atoi(v[3]), atoi(v[4]));
+  else if (!strcmp(what, "barrier")) story_barrier(atoi(v[3]));
+  else if (!strcmp(what, "fork")) story_fork();
+  else if (!strcmp(what, "reset")) story_reset();
+  else if (!strcmp(what, "see")) story_see();
+  else return 2;
+  printf("done=1\n");
+  return 0;
+}
