@@ -1,0 +1,57 @@
+//! One unit of work: its instant, where its ids come from, and who must look again once it is committed.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tarn_protocol::ids::{HostId, InstanceId, TenantId};
+use tarn_protocol::units::Timestamp;
+use tarn_provisioner::reconcile::Brakes;
+
+use crate::entropy::Entropy;
+use crate::state::AppState;
+use crate::wakeups::{Topic, Wakeups};
+
+/// Names of the workers that a change may wake.
+pub const RECONCILE: &str = "reconcile";
+pub const EXHAUST: &str = "exhaust";
+
+#[derive(Debug, Clone)]
+pub struct Act {
+    pub now: Timestamp,
+    pub brakes: Brakes,
+    entropy: Arc<dyn Entropy>,
+    topics: Vec<Topic>,
+    /// Tenants whose burn changed: their exhaustion is computed again before the commit.
+    pub rearm: BTreeSet<TenantId>,
+}
+
+impl Act {
+    pub fn at(state: &AppState, now: Timestamp) -> Self {
+        let entropy = Arc::clone(&state.entropy);
+        Self { now, brakes: Brakes::Free, entropy, topics: Vec::new(), rearm: BTreeSet::new() }
+    }
+
+    /// 128 random bits, for an id.
+    pub fn bits(&self) -> u128 {
+        self.entropy.bits()
+    }
+
+    pub fn changed_instance(&mut self, id: &InstanceId) {
+        self.topics.push(Topic::Instance(id.clone()));
+    }
+
+    pub fn changed_desired(&mut self, id: &HostId) {
+        self.topics.push(Topic::Desired(id.clone()));
+    }
+
+    pub fn woke(&mut self, worker: &'static str) {
+        self.topics.push(Topic::Worker(worker));
+    }
+
+    /// Once committed: tells everybody who waits.
+    pub fn announce(&self, wakeups: &Wakeups) {
+        for topic in &self.topics {
+            wakeups.wake(topic);
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Usage evidence enters once, whatever is resent, and counts on the segments of its run.
+
+use tarn_billing::evidence;
+use tarn_protocol::control::UsageEvidence;
+use tarn_protocol::ids::HostId;
+use tarn_rows::TenantScope;
+use tarn_rows::segments::MeterEventRow;
+use tarn_store::{StoreError, Tx};
+
+use super::{segments, stored};
+use crate::app::act::Act;
+
+/// Stores one piece of evidence and adds it to what its segments prove. A repeat changes nothing.
+pub async fn accept(tx: &mut Tx, act: &Act, host: &HostId, usage: &UsageEvidence) -> Result<(), StoreError> {
+    let mut rows = Vec::new();
+    for row in tx.segments_of_run(&usage.instance_id, usage.generation).await? {
+        let segment = stored::segment(&row).map_err(StoreError::corrupt)?;
+        if evidence::names(usage, &segment) {
+            rows.push((row, segment));
+        }
+    }
+    let event = MeterEventRow {
+        host_id: host.clone(),
+        boot_id: usage.boot_id.clone(),
+        seq: usage.seq,
+        instance_id: usage.instance_id.clone(),
+        generation: usage.generation,
+        gpu_uuid: usage.primary.clone(),
+        from_mono_ms: usage.from_mono_ms,
+        to_mono_ms: usage.to_mono_ms,
+        excused_ms: usage.excused_ms,
+        segment_id: rows.first().map(|(row, _)| row.id.clone()),
+        received_at: act.now,
+    };
+    if !tx.insert_meter_event(&event).await? {
+        return Ok(());
+    }
+    for (row, mut segment) in rows {
+        match segment.apply(usage, act.now) {
+            Ok(applied) if applied.added_ms == 0 => {}
+            Ok(_) => {
+                let scope = TenantScope::proven(row.tenant_id.clone());
+                segments::save(tx, &scope, stored::changed(row, &segment, act.now)).await?;
+            }
+            Err(refused) => tracing::warn!(%refused, segment_id = %row.id, "usage evidence refused"),
+        }
+    }
+    Ok(())
+}

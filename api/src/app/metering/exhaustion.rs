@@ -1,0 +1,87 @@
+//! Exhaustion: until when a tenant's running instances are paid, told to the hosts, and enforced here at that very instant.
+
+use tarn_billing::exhaustion::{HORIZON_SECONDS, Runway, forecast};
+use tarn_billing::segment::SegmentState;
+use tarn_protocol::units::Timestamp;
+use tarn_provisioner::lifecycle::{DesiredState, ReasonCode};
+use tarn_provisioner::reconcile::HostView;
+use tarn_rows::TenantScope;
+use tarn_rows::segments::SegmentRow;
+use tarn_store::{StoreError, Tx};
+
+use super::purse::{CorruptMoney, Purse};
+use super::segments;
+use crate::app::act::{Act, EXHAUST};
+use crate::app::instances::apply;
+use crate::app::instances::dossier::Dossier;
+
+/// Computes the runway again and tells the hosts what changed.
+pub async fn rearm(tx: &mut Tx, act: &mut Act, scope: &TenantScope) -> Result<(), CorruptMoney> {
+    let purse = Purse::load(tx, scope, act.now).await?;
+    let segments = purse.segments.iter().map(|(_, segment)| segment);
+    let until = match forecast(segments, &purse.book, &purse.unheld, act.now)? {
+        Runway::Until(until) => until,
+        Runway::Unlimited => act.now.plus_seconds(HORIZON_SECONDS),
+    };
+    let open = purse.segments.into_iter().filter(|(_, segment)| segment.state() == SegmentState::Open);
+    for (row, segment) in open {
+        let told = row.run_until_mono_ms.is_some() && row.exhausts_at.is_some_and(|known| near(known, until, act.now));
+        if told {
+            continue;
+        }
+        let run_until = segment.run_until(until);
+        let instance = tx.instance(scope, &row.instance_id).await?;
+        let row = SegmentRow {
+            run_until_mono_ms: Some(run_until.mono_ms),
+            exhausts_at: Some(until),
+            updated_at: act.now,
+            ..row
+        };
+        segments::save(tx, scope, row).await?;
+        if let Some(host_id) = instance.and_then(|instance| instance.host_id) {
+            tx.bump_desired_revision(&host_id).await?;
+            act.changed_desired(&host_id);
+        }
+    }
+    act.woke(EXHAUST);
+    Ok(())
+}
+
+/// The runway without an end moves with the clock; that is no change. Every other change is told.
+fn near(known: Timestamp, until: Timestamp, now: Timestamp) -> bool {
+    let endless = now.plus_seconds(HORIZON_SECONDS / 2);
+    known == until || (known > endless && until > endless)
+}
+
+/// Ends every open segment of a tenant whose money has ended, at the instant at which it ended, and stops what ran.
+pub async fn close_exhausted(tx: &mut Tx, act: &mut Act, scope: &TenantScope) -> Result<u32, CorruptMoney> {
+    tx.lock_tenant(scope).await?;
+    let purse = Purse::load(tx, scope, act.now).await?;
+    let segments = purse.segments.iter().map(|(_, segment)| segment);
+    let Runway::Until(until) = forecast(segments, &purse.book, &purse.unheld, act.now)? else { return Ok(0) };
+    if until > act.now {
+        act.rearm.insert(scope.tenant_id().clone());
+        return Ok(0);
+    }
+    let mut stopped = 0;
+    for (row, _) in purse.segments.iter().filter(|(_, segment)| segment.state() == SegmentState::Open) {
+        let Some(instance) = tx.instance(scope, &row.instance_id).await? else { continue };
+        let mut dossier = Dossier::load(tx, instance).await?;
+        if dossier.row.desired_state == DesiredState::Running {
+            dossier.row.desired_state = DesiredState::Stopped;
+            dossier.row.desired_reason = ReasonCode::BalanceExhausted;
+            dossier.row.desired_since = until;
+        }
+        apply::converge(tx, act, &mut dossier, &HostView::default(), None).await?;
+        stopped += 1;
+    }
+    Ok(stopped)
+}
+
+/// Before a commit: the runway of every tenant whose burn the transaction changed.
+pub async fn rearm_changed(tx: &mut Tx, act: &mut Act) -> Result<(), StoreError> {
+    for tenant_id in std::mem::take(&mut act.rearm) {
+        rearm(tx, act, &TenantScope::proven(tenant_id)).await.map_err(StoreError::corrupt)?;
+    }
+    Ok(())
+}

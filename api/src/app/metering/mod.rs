@@ -1,0 +1,8 @@
+//! From evidence to ledger: segments open, collect proof, settle and end. `tarn-billing` decides; this reads and writes rows.
+
+pub mod evidence;
+pub mod exhaustion;
+pub mod purse;
+pub mod segments;
+pub mod settle;
+pub mod stored;

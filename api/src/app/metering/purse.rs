@@ -1,0 +1,75 @@
+//! All of one tenant's money in one reading: prices, grants, holds, and the segments that still cost.
+
+use tarn_billing::funds::Funds;
+use tarn_billing::gate::StartRequest;
+use tarn_billing::money::{Micros, OutOfRange};
+use tarn_billing::price::{InvalidPrice, Price, PriceBook};
+use tarn_billing::rate::Rate;
+use tarn_billing::segment::{Segment, SegmentState};
+use tarn_protocol::units::Timestamp;
+use tarn_rows::TenantScope;
+use tarn_rows::offers::PriceRow;
+use tarn_rows::segments::SegmentRow;
+use tarn_store::{StoreError, Tx};
+
+use super::stored::{self, CorruptRow};
+
+#[derive(Debug, thiserror::Error)]
+pub enum CorruptMoney {
+    #[error(transparent)]
+    Row(#[from] CorruptRow),
+    #[error(transparent)]
+    Price(#[from] InvalidPrice),
+    #[error(transparent)]
+    Amount(#[from] OutOfRange),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+#[derive(Debug)]
+pub struct Purse {
+    pub book: PriceBook,
+    /// Every grant; the pending holds weigh on it.
+    pub funds: Funds,
+    /// Every grant, no holds: what settlement draws on, since a hold is for an instance that does not run yet.
+    pub unheld: Funds,
+    /// Open, or not settled up to what was proven.
+    pub segments: Vec<(SegmentRow, Segment)>,
+    /// Confirmed and not settled.
+    pub accrued: Micros,
+}
+
+impl Purse {
+    pub async fn load(tx: &mut Tx, scope: &TenantScope, now: Timestamp) -> Result<Self, CorruptMoney> {
+        let book = PriceBook::from_stored(tx.prices().await?.into_iter().map(price))?;
+        let grants = tx.grants(scope).await?;
+        let held = tx.held(scope, now).await?;
+        let mut segments = Vec::new();
+        for row in tx.segments_unsettled(scope).await? {
+            let segment = stored::segment(&row)?;
+            segments.push((row, segment));
+        }
+        let accrued = Micros::checked_sum(segments.iter().map(|(_, segment)| segment.accrued(now)))?;
+        let (funds, unheld) = (stored::funds(&grants, held)?, stored::funds(&grants, Micros::ZERO)?);
+        Ok(Self { book, funds, unheld, segments, accrued })
+    }
+
+    /// The rates of all open segments.
+    pub fn burning(&self) -> Vec<Rate> {
+        let open = self.segments.iter().filter(|(_, segment)| segment.state() == SegmentState::Open);
+        open.map(|(_, segment)| segment.terms().rate).collect()
+    }
+
+    pub const fn start_request<'purse>(&'purse self, burning: &'purse [Rate], starting: Rate) -> StartRequest<'purse> {
+        StartRequest { funds: &self.funds, accrued: self.accrued, burning, starting }
+    }
+}
+
+pub fn price(row: PriceRow) -> Price {
+    Price {
+        offer_id: row.sku,
+        version: row.version,
+        rate: row.micros_per_hour,
+        effective_from: row.effective_from,
+    }
+}

@@ -1,0 +1,67 @@
+//! Segments open with the first ready evidence and end with the instance's right to run.
+
+use tarn_billing::segment::{Anchor, CloseReason, Segment, SegmentTerms};
+use tarn_protocol::ids::{GpuUuid, SegmentId};
+use tarn_protocol::units::Timestamp;
+use tarn_rows::TenantScope;
+use tarn_rows::instances::InstanceRow;
+use tarn_store::{StoreError, Tx};
+
+use super::stored;
+use crate::app::act::Act;
+
+/// Opens the one segment of an instance's run, on the primary's UUID, at the price in force then.
+pub async fn open(
+    tx: &mut Tx,
+    act: &mut Act,
+    instance: &InstanceRow,
+    primary: GpuUuid,
+    anchor: Anchor,
+) -> Result<(), StoreError> {
+    let scope = TenantScope::proven(instance.tenant_id.clone());
+    let Some(price) = tx.price_at(&instance.offer_id, anchor.at).await? else {
+        tracing::error!(instance_id = %instance.id, offer_id = %instance.offer_id, "runs without a price, unbilled");
+        return Ok(());
+    };
+    let segment = Segment::open(SegmentTerms {
+        id: SegmentId::new(anchor.at, act.bits()),
+        tenant_id: instance.tenant_id.clone(),
+        instance_id: instance.id.clone(),
+        generation: instance.generation,
+        offer_id: instance.offer_id.clone(),
+        primary,
+        price_version: price.version,
+        rate: price.micros_per_hour,
+        anchor,
+    });
+    tx.insert_segment(&scope, &stored::row(&segment, act.now)).await?;
+    act.rearm.insert(instance.tenant_id.clone());
+    Ok(())
+}
+
+/// Ends the instance's open segment at `at`, or at its last good evidence. Evidence for what lies before may still arrive.
+pub async fn close(
+    tx: &mut Tx,
+    act: &mut Act,
+    instance: &InstanceRow,
+    at: Option<Timestamp>,
+    reason: CloseReason,
+) -> Result<(), StoreError> {
+    let scope = TenantScope::proven(instance.tenant_id.clone());
+    let Some(row) = tx.open_segment_of_instance(&scope, &instance.id).await? else { return Ok(()) };
+    let segment = stored::segment(&row).map_err(StoreError::corrupt)?;
+    let at = at.unwrap_or_else(|| segment.last_good_at(act.now));
+    // Settled seconds are proven ones: an end before them is an end at them.
+    let closed = match segment.clone().close(at, reason) {
+        Ok(closed) => closed,
+        Err(_) => segment.clone().close(segment.last_good_at(act.now).max(at), reason).map_err(StoreError::corrupt)?,
+    };
+    save(tx, &scope, stored::changed(row, &closed, act.now)).await?;
+    act.rearm.insert(instance.tenant_id.clone());
+    Ok(())
+}
+
+/// Writes a changed segment, or makes the whole transaction try again when someone else changed it meanwhile.
+pub async fn save(tx: &mut Tx, scope: &TenantScope, row: tarn_rows::segments::SegmentRow) -> Result<(), StoreError> {
+    if tx.update_segment(scope, &row).await? { Ok(()) } else { Err(StoreError::Conflict) }
+}

@@ -1,0 +1,118 @@
+//! Between the rows of the money tables and the values that `tarn-billing` decides on.
+
+use tarn_billing::funds::Funds;
+use tarn_billing::grant::{Grant, GrantTerms, InvalidGrant};
+use tarn_billing::money::{Micros, OutOfRange};
+use tarn_billing::segment::{
+    Anchor, CloseReason, InvalidSegment, Segment, SegmentState, SegmentTerms, Settled,
+};
+use tarn_protocol::ids::SegmentId;
+use tarn_protocol::units::Timestamp;
+use tarn_rows::Json;
+use tarn_rows::segments::SegmentRow;
+use tarn_rows::wallet::GrantRow;
+
+/// A money row that breaks a rule of billing: our fault, never the caller's.
+#[derive(Debug, thiserror::Error)]
+pub enum CorruptRow {
+    #[error(transparent)]
+    Segment(#[from] InvalidSegment),
+    #[error("segment {0} ended without a reason")]
+    EndedWithoutReason(SegmentId),
+    #[error(transparent)]
+    Grant(#[from] InvalidGrant),
+    #[error(transparent)]
+    Amount(#[from] OutOfRange),
+    #[error("grant priority {0} is out of range")]
+    Priority(i64),
+}
+
+/// The segment that a row holds.
+pub fn segment(row: &SegmentRow) -> Result<Segment, CorruptRow> {
+    let terms = SegmentTerms {
+        id: row.id.clone(),
+        tenant_id: row.tenant_id.clone(),
+        instance_id: row.instance_id.clone(),
+        generation: row.generation,
+        offer_id: row.sku.clone(),
+        primary: row.meter_gpu_uuid.clone(),
+        price_version: row.price_version,
+        rate: row.micros_per_hour,
+        anchor: Anchor { at: row.started_at, boot_id: row.boot_id.clone(), mono_ms: row.anchor_mono_ms },
+    };
+    let state = match (row.ended_at, row.close_reason) {
+        (None, _) => SegmentState::Open,
+        (Some(ended_at), Some(reason)) => SegmentState::Closed { ended_at, reason },
+        (Some(_), None) => return Err(CorruptRow::EndedWithoutReason(row.id.clone())),
+    };
+    let settled = Settled { seconds: row.settled_seconds, micros: row.settled_micros };
+    Ok(Segment::from_stored(terms, row.covered.0.clone(), settled, state)?)
+}
+
+/// A row for a segment as it is at `now`, its exhaustion not yet computed.
+pub fn row(segment: &Segment, now: Timestamp) -> SegmentRow {
+    let terms = segment.terms();
+    let (ended_at, close_reason) = ending(segment);
+    SegmentRow {
+        id: terms.id.clone(),
+        tenant_id: terms.tenant_id.clone(),
+        instance_id: terms.instance_id.clone(),
+        generation: terms.generation,
+        sku: terms.offer_id.clone(),
+        meter_gpu_uuid: terms.primary.clone(),
+        price_version: terms.price_version,
+        micros_per_hour: terms.rate,
+        boot_id: terms.anchor.boot_id.clone(),
+        anchor_mono_ms: terms.anchor.mono_ms,
+        started_at: terms.anchor.at,
+        ended_at,
+        close_reason,
+        covered: Json(segment.coverage().clone()),
+        settled_seconds: segment.settled().seconds,
+        settled_micros: segment.settled().micros,
+        row_version: 1,
+        run_until_mono_ms: None,
+        exhausts_at: None,
+        updated_at: now,
+    }
+}
+
+fn ending(segment: &Segment) -> (Option<Timestamp>, Option<CloseReason>) {
+    match segment.state() {
+        SegmentState::Open => (None, None),
+        SegmentState::Closed { ended_at, reason } => (Some(ended_at), Some(reason)),
+    }
+}
+
+/// The row with what changed of its segment; the row version still guards it.
+pub fn changed(row: SegmentRow, segment: &Segment, now: Timestamp) -> SegmentRow {
+    let (ended_at, close_reason) = ending(segment);
+    SegmentRow {
+        ended_at,
+        close_reason,
+        covered: Json(segment.coverage().clone()),
+        settled_seconds: segment.settled().seconds,
+        settled_micros: segment.settled().micros,
+        updated_at: now,
+        ..row
+    }
+}
+
+pub fn grant(row: &GrantRow) -> Result<Grant, CorruptRow> {
+    let terms = GrantTerms {
+        id: row.id.clone(),
+        tenant_id: row.tenant_id.clone(),
+        kind: row.kind,
+        priority: i32::try_from(row.priority).map_err(|_| CorruptRow::Priority(row.priority))?,
+        amount: row.granted_micros,
+        granted_at: row.created_at,
+        expires_at: row.expires_at,
+    };
+    Ok(Grant::from_stored(terms, row.remaining_micros)?)
+}
+
+/// All that a tenant can draw on.
+pub fn funds(rows: &[GrantRow], held: Micros) -> Result<Funds, CorruptRow> {
+    let grants = rows.iter().map(grant).collect::<Result<Vec<_>, _>>()?;
+    Ok(Funds::new(grants, held)?)
+}

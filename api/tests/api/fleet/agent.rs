@@ -1,0 +1,344 @@
+//! A scripted agent that speaks the real protocol over HTTP: what it runs, reports and withholds is up to the test.
+//! It is a driver for the control plane's logic only; the real agent has its own tests.
+
+use std::collections::BTreeMap;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode, header};
+use http_body_util::BodyExt;
+use serde::de::DeserializeOwned;
+use tarn_protocol::control::{
+    CardResidency, CardRole, Desired, DesiredInstance, FailReason, Goal, JoinRequest, JoinResponse,
+    ObservedInstance, Phase, Report, ReportAccepted, StopReason, UsageEvidence,
+};
+use tarn_protocol::hardware::{Inventory, LinkProbe};
+use tarn_protocol::ids::{HostId, InstanceId};
+use tarn_protocol::units::{BootId, Bytes, Generation, MonoMillis, Sequence, Timestamp};
+use tower::ServiceExt;
+
+use super::hardware;
+
+/// What the agent does with an instance that it is told to run.
+#[derive(Debug, Clone)]
+pub enum Script {
+    /// Ready at once.
+    Run,
+    /// Stays in `preparing`.
+    Hang,
+    /// Fails with this reason.
+    Fail(FailReason, &'static str),
+}
+
+#[derive(Debug, Clone)]
+struct Local {
+    desired: DesiredInstance,
+    phase: Phase,
+    /// Evidence was given up to here.
+    proven_until: Option<MonoMillis>,
+}
+
+#[derive(Debug, Clone)]
+pub struct FakeAgent {
+    router: Router,
+    pub host_id: HostId,
+    pub credential: String,
+    pub boot_id: BootId,
+    booted_at: Timestamp,
+    now: Timestamp,
+    pub seq: u64,
+    usage_seq: u64,
+    number: u32,
+    cards: u32,
+    inventory: Option<Inventory>,
+    probes: Vec<LinkProbe>,
+    locals: BTreeMap<InstanceId, Local>,
+    highest: BTreeMap<InstanceId, Generation>,
+    unacknowledged: Vec<UsageEvidence>,
+    revision: i64,
+    /// How the next starts go; the last one repeats.
+    pub scripts: Vec<Script>,
+}
+
+impl FakeAgent {
+    /// Joins with `token` as host `number` with `cards` cards, and has everything to report.
+    pub async fn join(router: Router, token: &str, number: u32, cards: u32, wiring: hardware::Wiring, now: Timestamp) -> Self {
+        let boot_id = BootId::new(format!("boot-{number}-1"));
+        let request = JoinRequest {
+            token: token.to_owned(),
+            name: format!("host-{number}"),
+            boot_id: boot_id.clone(),
+            agent_version: "0.1.0".into(),
+            nonce: format!("nonce-{number}"),
+        };
+        let (status, body) = call(&router, "POST", "/agent/v1/join", None, Some(serde_json::to_value(&request).unwrap())).await;
+        assert_eq!(status, StatusCode::OK, "join: {body}");
+        let joined: JoinResponse = serde_json::from_value(body).unwrap();
+        Self {
+            router,
+            host_id: joined.host_id,
+            credential: joined.credential,
+            boot_id,
+            booted_at: now.plus_seconds(-1_000),
+            now,
+            seq: 0,
+            usage_seq: 0,
+            number,
+            cards,
+            inventory: Some(hardware::inventory(number, cards)),
+            probes: hardware::probes(number, cards, wiring),
+            locals: BTreeMap::new(),
+            highest: BTreeMap::new(),
+            unacknowledged: Vec::new(),
+            revision: -1,
+            scripts: vec![Script::Run],
+        }
+    }
+
+    pub fn mono(&self, at: Timestamp) -> MonoMillis {
+        MonoMillis::new(u64::try_from(at.micros_since(self.booted_at) / 1000).unwrap())
+    }
+
+    /// Moves the host's clock.
+    pub fn set_now(&mut self, now: Timestamp) {
+        self.now = now;
+    }
+
+    pub fn uuid(&self, index: u32) -> tarn_protocol::ids::GpuUuid {
+        hardware::uuid(self.number, index)
+    }
+
+    pub fn runs(&self, id: &InstanceId) -> bool {
+        self.locals.get(id).is_some_and(|local| matches!(local.phase, Phase::Running { .. } | Phase::Degraded { .. }))
+    }
+
+    pub fn has(&self, id: &InstanceId) -> bool {
+        self.locals.contains_key(id)
+    }
+
+    pub fn instances(&self) -> Vec<InstanceId> {
+        self.locals.keys().cloned().collect()
+    }
+
+    /// Loses everything that runs, as a reboot does.
+    pub fn reboot(&mut self) {
+        self.boot_id = BootId::new(format!("{}x", self.boot_id));
+        self.booted_at = self.now;
+        self.seq = 0;
+        self.locals.clear();
+        self.inventory = Some(hardware::inventory(self.number, self.cards));
+    }
+
+    pub fn set_phase(&mut self, id: &InstanceId, phase: Phase) {
+        self.locals.get_mut(id).expect("known to the agent").phase = phase;
+    }
+
+    pub fn add_probe(&mut self, probe: LinkProbe) {
+        self.probes.push(probe);
+    }
+
+    pub fn set_inventory(&mut self, inventory: Inventory) {
+        self.inventory = Some(inventory);
+    }
+
+    pub async fn pull(&mut self) -> Desired {
+        let desired: Desired = self.get("/agent/v1/desired?after=-1&wait_seconds=0").await;
+        self.revision = desired.revision;
+        desired
+    }
+
+    /// Makes the local state follow the desired one.
+    pub fn obey(&mut self, desired: &Desired) {
+        for wanted in &desired.instances {
+            let highest = self.highest.entry(wanted.instance_id.clone()).or_insert(wanted.generation);
+            if wanted.generation < *highest {
+                continue;
+            }
+            *highest = wanted.generation;
+            self.obey_one(wanted);
+        }
+        let listed: Vec<_> = desired.instances.iter().map(|wanted| wanted.instance_id.clone()).collect();
+        let orphans: Vec<_> = self.locals.keys().filter(|id| !listed.contains(id)).cloned().collect();
+        for id in orphans {
+            self.prove(&id);
+            self.locals.remove(&id);
+        }
+    }
+
+    fn obey_one(&mut self, wanted: &DesiredInstance) {
+        let id = &wanted.instance_id;
+        match wanted.goal {
+            Goal::Running => {
+                let same = self.locals.get(id).is_some_and(|local| local.desired.generation == wanted.generation);
+                if !same {
+                    let script = if self.scripts.len() > 1 { self.scripts.remove(0) } else { self.scripts[0].clone() };
+                    let ready = self.mono(self.now);
+                    let phase = match script {
+                        Script::Run => Phase::Running { ready_mono_ms: ready },
+                        Script::Hang => Phase::Preparing { step: "process".into() },
+                        Script::Fail(reason, detail) => {
+                            Phase::Failed { reason, detail: detail.into(), exit_code: Some(1) }
+                        }
+                    };
+                    let proven_until = matches!(phase, Phase::Running { .. }).then_some(ready);
+                    self.locals.insert(id.clone(), Local { desired: wanted.clone(), phase, proven_until });
+                }
+                if let Some(local) = self.locals.get_mut(id) {
+                    local.desired = wanted.clone();
+                }
+            }
+            Goal::Stopped => {
+                self.prove(id);
+                if let Some(local) = self.locals.get_mut(id)
+                    && !matches!(local.phase, Phase::Stopped { .. } | Phase::Failed { .. })
+                {
+                    local.phase = Phase::Stopped { reason: StopReason::UserRequest, exit_code: Some(0) };
+                }
+            }
+            Goal::Absent => {
+                self.prove(id);
+                self.locals.remove(id);
+            }
+        }
+    }
+
+    /// Gives evidence of one instance up to now.
+    fn prove(&mut self, id: &InstanceId) {
+        let to = self.mono(self.now);
+        let Some(local) = self.locals.get_mut(id) else { return };
+        let (Some(from), true) = (local.proven_until, matches!(local.phase, Phase::Running { .. })) else { return };
+        let to = local.desired.run_until.as_ref().map_or(to, |until| to.min(until.mono_ms));
+        if to <= from {
+            return;
+        }
+        local.proven_until = Some(to);
+        self.usage_seq += 1;
+        self.unacknowledged.push(UsageEvidence {
+            seq: Sequence::new(self.usage_seq),
+            boot_id: self.boot_id.clone(),
+            instance_id: id.clone(),
+            generation: local.desired.generation,
+            primary: local.desired.spec.primary.clone(),
+            from_mono_ms: from,
+            to_mono_ms: to,
+            excused_ms: 0,
+        });
+    }
+
+    /// Enforces `run_until` by itself, as the agent does while the control plane is away.
+    fn enforce(&mut self) {
+        let now = self.mono(self.now);
+        for id in self.instances() {
+            let Some(local) = self.locals.get(&id) else { continue };
+            let due = local.desired.run_until.as_ref().is_some_and(|until| until.boot_id == self.boot_id && until.mono_ms <= now);
+            if due && matches!(local.phase, Phase::Running { .. }) {
+                self.prove(&id);
+                self.set_phase(&id, Phase::Stopped { reason: StopReason::BalanceExhausted, exit_code: None });
+            }
+        }
+    }
+
+    /// The next report: everything observed, with fresh evidence for all that runs.
+    pub fn next_report(&mut self) -> Report {
+        self.enforce();
+        for id in self.instances() {
+            self.prove(&id);
+        }
+        self.seq += 1;
+        Report {
+            boot_id: self.boot_id.clone(),
+            seq: Sequence::new(self.seq),
+            mono_ms: self.mono(self.now),
+            inventory: self.inventory.take(),
+            probes: std::mem::take(&mut self.probes),
+            instances: self.locals.iter().map(|(id, local)| observed(id, local)).collect(),
+            usage: self.unacknowledged.clone(),
+            telemetry: Vec::new(),
+            gpu_events: Vec::new(),
+        }
+    }
+
+    pub async fn send(&mut self, report: &Report) -> ReportAccepted {
+        let (status, body) = self.post_report(report).await;
+        assert_eq!(status, StatusCode::OK, "report: {body}");
+        let accepted: ReportAccepted = serde_json::from_value(body).unwrap();
+        self.unacknowledged.retain(|evidence| evidence.seq > accepted.usage_through);
+        accepted
+    }
+
+    pub async fn post_report(&self, report: &Report) -> (StatusCode, serde_json::Value) {
+        let body = serde_json::to_value(report).unwrap();
+        call(&self.router, "POST", "/agent/v1/report", Some(&self.credential), Some(body)).await
+    }
+
+    pub async fn report(&mut self) -> ReportAccepted {
+        let report = self.next_report();
+        self.send(&report).await
+    }
+
+    /// One round at `now`: pull, obey, report.
+    pub async fn step(&mut self, now: Timestamp) {
+        self.set_now(now);
+        let desired = self.pull().await;
+        self.obey(&desired);
+        self.report().await;
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> T {
+        let (status, body) = call(&self.router, "GET", path, Some(&self.credential), None).await;
+        assert_eq!(status, StatusCode::OK, "{path}: {body}");
+        serde_json::from_value(body).unwrap()
+    }
+}
+
+fn observed(id: &InstanceId, local: &Local) -> ObservedInstance {
+    let spec = &local.desired.spec;
+    let up = matches!(local.phase, Phase::Running { .. } | Phase::Degraded { .. });
+    let card = |uuid, role| CardResidency {
+        uuid,
+        role,
+        capacity_bytes: Bytes::new(hardware::CARD_BYTES),
+        used_bytes: Bytes::mib(300),
+        quarantined_bytes: Bytes::new(0),
+    };
+    let mut residency = Vec::new();
+    if up {
+        residency.push(card(spec.primary.clone(), CardRole::Primary));
+        residency.extend(spec.donors.iter().map(|donor| card(donor.uuid.clone(), CardRole::Donor)));
+    }
+    ObservedInstance {
+        instance_id: id.clone(),
+        generation: local.desired.generation,
+        phase: local.phase.clone(),
+        pool_bytes: up.then(|| Bytes::new(hardware::CARD_BYTES * residency.len() as u64)),
+        residency,
+        log_tail: Some(format!("log of {id}\n")),
+    }
+}
+
+/// One request to the control plane in this process.
+pub async fn call(
+    router: &Router,
+    method: &str,
+    path: &str,
+    bearer: Option<&str>,
+    body: Option<serde_json::Value>,
+) -> (StatusCode, serde_json::Value) {
+    let mut request = Request::builder().method(method).uri(path);
+    if let Some(bearer) = bearer {
+        request = request.header(header::AUTHORIZATION, format!("Bearer {bearer}"));
+    }
+    let body = match body {
+        Some(json) => {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+            Body::from(json.to_string())
+        }
+        None => Body::empty(),
+    };
+    let response = router.clone().oneshot(request.body(body).unwrap()).await.unwrap();
+    let status = response.status();
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    let json = serde_json::from_slice(&bytes)
+        .unwrap_or_else(|_| serde_json::Value::String(String::from_utf8_lossy(&bytes).into_owned()));
+    (status, json)
+}
