@@ -1,7 +1,7 @@
 //! One unit of work: its instant, where its ids come from, and who must look again once it is committed.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tarn_protocol::ids::{HostId, InstanceId, TenantId};
 use tarn_protocol::units::Timestamp;
@@ -52,6 +52,22 @@ impl Act {
     pub fn announce(&self, wakeups: &Wakeups) {
         for topic in &self.topics {
             wakeups.wake(topic);
+        }
+    }
+}
+
+/// Carries an act out of a transaction that may run several times: the last one put is the one that committed.
+#[derive(Debug, Clone, Default)]
+pub struct Announcement(Arc<Mutex<Option<Act>>>);
+
+impl Announcement {
+    pub fn put(&self, act: Act) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(act);
+    }
+
+    pub fn announce(&self, wakeups: &Wakeups) {
+        if let Some(act) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            act.announce(wakeups);
         }
     }
 }

@@ -22,6 +22,9 @@ pub struct LaunchSpec {
     pub link_class_min: LinkClass,
     #[serde(default)]
     pub region: Option<String>,
+    /// Only there.
+    #[serde(default)]
+    pub host_id: Option<HostId>,
     #[serde(default)]
     pub ssh_keys: Vec<SshKeyId>,
 }

@@ -4,5 +4,5 @@ pub mod accept_report;
 pub mod desired;
 pub mod hardware;
 pub mod join;
+pub mod observed;
 pub mod report_order;
-pub mod usage;

@@ -6,10 +6,11 @@ use tarn_protocol::control::{Goal, Phase};
 use tarn_protocol::ids::{EventId, GpuUuid};
 use tarn_protocol::units::{BootId, Generation, MonoMillis, Timestamp};
 use tarn_provisioner::lifecycle::{DesiredState, ReasonCode, State};
-use tarn_provisioner::reconcile::{Alert, CloseAt, Effect, HostView, Published, reconcile};
+use tarn_provisioner::reconcile::{Alert, CloseAt, Effect, HostView, Plan, Published, reconcile};
 use tarn_rows::Json;
 use tarn_rows::alerts::AlertRow;
 use tarn_rows::instances::InstanceEventRow;
+use tarn_rows::wallet::HoldState;
 use tarn_store::{StoreError, Tx};
 
 use super::dossier::Dossier;
@@ -48,6 +49,19 @@ pub async fn converge(
             break;
         }
     }
+    save(tx, dossier).await
+}
+
+/// Applies a plan that was made elsewhere; the caller saves.
+pub async fn carry_out(tx: &mut Tx, act: &mut Act, dossier: &mut Dossier, plan: Plan) -> Result<(), StoreError> {
+    for effect in plan.effects {
+        apply(tx, act, dossier, effect, None).await?;
+    }
+    Ok(())
+}
+
+/// Saves, or makes the whole transaction try again when someone else changed the instance meanwhile.
+pub async fn save(tx: &mut Tx, dossier: &mut Dossier) -> Result<(), StoreError> {
     if dossier.save(tx).await? { Ok(()) } else { Err(StoreError::Conflict) }
 }
 
@@ -113,7 +127,7 @@ async fn set_state(
     row.terminated_at = (to == State::Terminated).then_some(act.now);
     dossier.plan.progress_at = act.now;
     if matches!(to, State::Stopping | State::Stopped | State::Failed | State::Terminating) {
-        tx.void_holds(&dossier.scope(), &dossier.row.id, act.now).await?;
+        void_holds(tx, act, dossier).await?;
         act.rearm.insert(dossier.row.tenant_id.clone());
     }
     act.changed_instance(&dossier.row.id);
@@ -172,14 +186,15 @@ async fn open_segment(
 ) -> Result<(), StoreError> {
     // Only a report shows an instance running.
     let Some(report) = report else { return Ok(()) };
-    let last_end = tx.last_segment_end(&dossier.scope(), &dossier.row.id).await?;
+    let earlier = tx.segments_of_instance(&dossier.scope(), &dossier.row.id).await?;
+    let last_end = earlier.iter().filter_map(|segment| segment.ended_at).max();
     let not_before = last_end.map_or(dossier.row.desired_since, |end| end.max(dossier.row.desired_since));
     // What was degraded by us bills again from the report that shows it well, however long ago it was first ready.
     let resumed = last_end.is_some_and(|end| end >= dossier.row.desired_since);
     let not_before = if resumed { report.received_at } else { not_before };
     let anchor = Anchor::from_report(report.received_at, boot_id, report.mono_ms, ready_mono_ms, not_before);
     metering::segments::open(tx, act, &dossier.row, primary, anchor).await?;
-    tx.void_holds(&dossier.scope(), &dossier.row.id, act.now).await?;
+    void_holds(tx, act, dossier).await?;
     dossier.segment_open = true;
     Ok(())
 }
@@ -207,4 +222,16 @@ async fn raise(tx: &mut Tx, act: &Act, dossier: &Dossier, alert: Alert) -> Resul
         cleared_at: None,
     };
     tx.open_alert(&row).await.map(drop)
+}
+
+/// A start that is over, one way or the other, needs no money kept back.
+async fn void_holds(tx: &mut Tx, act: &mut Act, dossier: &Dossier) -> Result<(), StoreError> {
+    let scope = dossier.scope();
+    for hold in tx.holds_pending(&scope).await? {
+        if hold.instance_id.as_ref() == Some(&dossier.row.id) {
+            tx.resolve_hold(&scope, &hold.id, HoldState::Voided, act.now).await?;
+            act.rearm.insert(dossier.row.tenant_id.clone());
+        }
+    }
+    Ok(())
 }

@@ -3,8 +3,9 @@
 //! Nothing is written before all three said yes, so a refusal leaves no trace. The tenant is locked and placements take turns, so
 //! many starts at once neither overdraw a quota or a wallet nor choose the same cards; the unique index on live leases stands behind.
 
-use tarn_billing::gate::{self, StartRequest};
-use tarn_billing::rate::Rate;
+use tarn_billing::account::{Account, AccountKind};
+use tarn_billing::gate;
+use tarn_billing::money::Micros;
 use tarn_protocol::hardware::{LinkClass, LinkGrade};
 use tarn_protocol::ids::{HoldId, LeaseId, OfferId};
 use tarn_protocol::units::Bytes;
@@ -59,7 +60,9 @@ pub async fn check(
 ) -> Result<Result<Admission, StartRefused>, ClaimError> {
     let scope = dossier.scope();
     tx.take_placement_turn().await?;
-    let tenant = tx.lock_tenant(&scope).await?;
+    tx.lock_tenant(&scope).await?;
+    tx.lock_wallets(&scope).await?;
+    let Some(tenant) = tx.tenant(&scope).await? else { return Err(StoreError::Conflict.into()) };
     let offer_id = &dossier.row.offer_id;
     let offers = tx.offers().await?;
     let purse = Purse::load(tx, &scope, act.now).await?;
@@ -82,7 +85,10 @@ pub async fn check(
     };
     let snapshot = fleet::snapshot(tx).await?;
     match placement::place(&shape.fleet(&snapshot)?, &shape.request(wanted)) {
-        Ok(placed) => Ok(Ok(Admission { placed, hold: Rate::per_hour(hold).unwrap_or(rate) })),
+        Ok(placed) => {
+            let hold = purse.funds.reserve(hold, act.now).map_err(CorruptMoney::Shortfall)?;
+            Ok(Ok(Admission { placed, hold }))
+        }
         Err(refusal) => {
             let alternatives = others(&offers, &purse, &snapshot, offer_id, act)?;
             Ok(Err(StartRefused::NoCapacity { refusal, alternatives }))
@@ -94,8 +100,8 @@ pub async fn check(
 #[derive(Debug)]
 pub struct Admission {
     pub placed: Placed,
-    /// An hour of this is held.
-    pub hold: Rate,
+    /// An hour of its price, on the accounts that keep it back.
+    pub hold: Vec<(AccountKind, Micros)>,
 }
 
 fn others(
@@ -112,19 +118,23 @@ fn others(
 /// Stores hold and lease of an admitted start; the instance itself is stored already.
 pub async fn take(tx: &mut Tx, act: &Act, dossier: &mut Dossier, admission: &Admission) -> Result<(), StoreError> {
     let scope = dossier.scope();
-    let hold = HoldRow {
-        id: HoldId::new(act.now, act.bits()),
-        tenant_id: dossier.row.tenant_id.clone(),
-        account_id: tarn_billing::account::Account::wallet_promo(&dossier.row.tenant_id).id().clone(),
-        instance_id: Some(dossier.row.id.clone()),
-        amount_micros: admission.hold.hourly(),
-        state: HoldState::Pending,
-        created_at: act.now,
-        expires_at: act.now.plus_seconds(HOLD_SECONDS),
-        resolved_at: None,
-    };
-    if admission.hold != Rate::ZERO {
-        tx.place_hold(&scope, &hold).await?;
+    for (kind, amount) in &admission.hold {
+        let account = Account::new(*kind, Some(&dossier.row.tenant_id)).map_err(StoreError::corrupt)?;
+        let hold = HoldRow {
+            id: HoldId::new(act.now, act.bits()),
+            tenant_id: dossier.row.tenant_id.clone(),
+            account_id: account.id().clone(),
+            instance_id: Some(dossier.row.id.clone()),
+            amount_micros: *amount,
+            state: HoldState::Pending,
+            created_at: act.now,
+            expires_at: act.now.plus_seconds(HOLD_SECONDS),
+            resolved_at: None,
+        };
+        // Settled away between reading and holding.
+        if !tx.place_hold(&scope, &hold).await? {
+            return Err(StoreError::Conflict);
+        }
     }
     lease(tx, act, dossier, &admission.placed).await
 }

@@ -19,7 +19,7 @@ use crate::app::instances::dossier::Dossier;
 pub async fn rearm(tx: &mut Tx, act: &mut Act, scope: &TenantScope) -> Result<(), CorruptMoney> {
     let purse = Purse::load(tx, scope, act.now).await?;
     let segments = purse.segments.iter().map(|(_, segment)| segment);
-    let until = match forecast(segments, &purse.book, &purse.unheld, act.now)? {
+    let until = match forecast(segments, &purse.book, &purse.funds, act.now)? {
         Runway::Until(until) => until,
         Runway::Unlimited => act.now.plus_seconds(HORIZON_SECONDS),
     };
@@ -58,7 +58,7 @@ pub async fn close_exhausted(tx: &mut Tx, act: &mut Act, scope: &TenantScope) ->
     tx.lock_tenant(scope).await?;
     let purse = Purse::load(tx, scope, act.now).await?;
     let segments = purse.segments.iter().map(|(_, segment)| segment);
-    let Runway::Until(until) = forecast(segments, &purse.book, &purse.unheld, act.now)? else { return Ok(0) };
+    let Runway::Until(until) = forecast(segments, &purse.book, &purse.funds, act.now)? else { return Ok(0) };
     if until > act.now {
         act.rearm.insert(scope.tenant_id().clone());
         return Ok(0);

@@ -1,6 +1,6 @@
 //! All of one tenant's money in one reading: prices, grants, holds, and the segments that still cost.
 
-use tarn_billing::funds::Funds;
+use tarn_billing::funds::{Funds, Shortfall};
 use tarn_billing::gate::StartRequest;
 use tarn_billing::money::{Micros, OutOfRange};
 use tarn_billing::price::{InvalidPrice, Price, PriceBook};
@@ -14,6 +14,9 @@ use tarn_store::{StoreError, Tx};
 
 use super::stored::{self, CorruptRow};
 
+/// A segment that ended is looked at for this long after its last change: evidence changes it, and the next tick settles it.
+pub const SETTLED_LATE_MICROS: i64 = 24 * 3600 * 1_000_000;
+
 #[derive(Debug, thiserror::Error)]
 pub enum CorruptMoney {
     #[error(transparent)]
@@ -23,16 +26,16 @@ pub enum CorruptMoney {
     #[error(transparent)]
     Amount(#[from] OutOfRange),
     #[error(transparent)]
+    Shortfall(#[from] Shortfall),
+    #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 #[derive(Debug)]
 pub struct Purse {
     pub book: PriceBook,
-    /// Every grant; the pending holds weigh on it.
+    /// Every grant; what pending holds keep back cannot be drawn.
     pub funds: Funds,
-    /// Every grant, no holds: what settlement draws on, since a hold is for an instance that does not run yet.
-    pub unheld: Funds,
     /// Open, or not settled up to what was proven.
     pub segments: Vec<(SegmentRow, Segment)>,
     /// Confirmed and not settled.
@@ -43,15 +46,15 @@ impl Purse {
     pub async fn load(tx: &mut Tx, scope: &TenantScope, now: Timestamp) -> Result<Self, CorruptMoney> {
         let book = PriceBook::from_stored(tx.prices().await?.into_iter().map(price))?;
         let grants = tx.grants(scope).await?;
-        let held = tx.held(scope, now).await?;
+        let holds = tx.holds_pending(scope).await?;
+        let held = Micros::checked_sum(holds.iter().map(|hold| hold.amount_micros))?;
         let mut segments = Vec::new();
-        for row in tx.segments_unsettled(scope).await? {
+        for row in tx.segments_that_cost(scope, now.plus_micros(-SETTLED_LATE_MICROS)).await? {
             let segment = stored::segment(&row)?;
             segments.push((row, segment));
         }
         let accrued = Micros::checked_sum(segments.iter().map(|(_, segment)| segment.accrued(now)))?;
-        let (funds, unheld) = (stored::funds(&grants, held)?, stored::funds(&grants, Micros::ZERO)?);
-        Ok(Self { book, funds, unheld, segments, accrued })
+        Ok(Self { book, funds: stored::funds(&grants, held)?, segments, accrued })
     }
 
     /// The rates of all open segments.

@@ -1,9 +1,10 @@
 //! Settlement of one tenant: brings the ledger up to what its segments have proven, in one commit.
 
 use tarn_billing::segment::Segment;
-use tarn_billing::settlement::{self, SettleError, Settlement, due_price};
+use tarn_billing::settlement::{self, Charge, SettleError, Settlement, due_price};
 use tarn_protocol::units::Timestamp;
 use tarn_rows::TenantScope;
+use tarn_rows::ledger::Posting;
 use tarn_rows::segments::SegmentRow;
 use tarn_store::{StoreError, Tx};
 
@@ -36,7 +37,7 @@ pub async fn settle(tx: &mut Tx, act: &mut Act, scope: &TenantScope) -> Result<S
     let plans = settlement::settle_all(
         purse.segments.iter().map(|(_, segment)| segment),
         &purse.book,
-        &purse.unheld,
+        &purse.funds,
         act.now,
     )?;
     let mut done = Settled::default();
@@ -90,8 +91,20 @@ async fn commit(
     segments::save(tx, scope, stored::changed(row, &moved, now)).await?;
     let mut transfers = 0;
     for charge in &plan.charges {
-        tx.post_charge(scope, charge).await?;
+        post(tx, scope, charge).await?;
         transfers += 1;
     }
     Ok(transfers)
+}
+
+/// Draws one grant and posts the transfer that pays for it. A lost race makes the whole transaction try again.
+async fn post(tx: &mut Tx, scope: &TenantScope, charge: &Charge) -> Result<(), StoreError> {
+    let draw = &charge.draw;
+    if !tx.set_grant_remaining(scope, draw.grant_id(), draw.before.remaining(), draw.remaining_after).await? {
+        return Err(StoreError::Conflict);
+    }
+    match tx.post_transfer(&stored::transfer(&charge.transfer)).await? {
+        Posting::Posted => Ok(()),
+        Posting::Replayed | Posting::Insufficient | Posting::Conflicting => Err(StoreError::Conflict),
+    }
 }

@@ -6,9 +6,11 @@ use tarn_billing::money::{Micros, OutOfRange};
 use tarn_billing::segment::{
     Anchor, CloseReason, InvalidSegment, Segment, SegmentState, SegmentTerms, Settled,
 };
+use tarn_billing::transfer::Transfer;
 use tarn_protocol::ids::SegmentId;
 use tarn_protocol::units::Timestamp;
 use tarn_rows::Json;
+use tarn_rows::ledger::TransferRow;
 use tarn_rows::segments::SegmentRow;
 use tarn_rows::wallet::GrantRow;
 
@@ -23,8 +25,6 @@ pub enum CorruptRow {
     Grant(#[from] InvalidGrant),
     #[error(transparent)]
     Amount(#[from] OutOfRange),
-    #[error("grant priority {0} is out of range")]
-    Priority(i64),
 }
 
 /// The segment that a row holds.
@@ -103,7 +103,7 @@ pub fn grant(row: &GrantRow) -> Result<Grant, CorruptRow> {
         id: row.id.clone(),
         tenant_id: row.tenant_id.clone(),
         kind: row.kind,
-        priority: i32::try_from(row.priority).map_err(|_| CorruptRow::Priority(row.priority))?,
+        priority: row.priority,
         amount: row.granted_micros,
         granted_at: row.created_at,
         expires_at: row.expires_at,
@@ -115,4 +115,24 @@ pub fn grant(row: &GrantRow) -> Result<Grant, CorruptRow> {
 pub fn funds(rows: &[GrantRow], held: Micros) -> Result<Funds, CorruptRow> {
     let grants = rows.iter().map(grant).collect::<Result<Vec<_>, _>>()?;
     Ok(Funds::new(grants, held)?)
+}
+
+/// The ledger's row of a usage charge.
+pub fn transfer(transfer: &Transfer) -> TransferRow {
+    let subject = transfer.subject();
+    TransferRow {
+        id: transfer.id().clone(),
+        kind: transfer.kind(),
+        debit_account_id: transfer.debit().id().clone(),
+        credit_account_id: transfer.credit().id().clone(),
+        amount_micros: transfer.amount(),
+        tenant_id: transfer.debit().tenant_id().or(transfer.credit().tenant_id()).cloned(),
+        segment_id: subject.segment_id.clone(),
+        grant_id: subject.grant_id.clone(),
+        reverses: subject.reverses.clone(),
+        external_provider: None,
+        external_id: None,
+        memo: "usage".to_owned(),
+        created_at: transfer.at(),
+    }
 }

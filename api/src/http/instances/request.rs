@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tarn_protocol::hardware::LinkClass;
 use tarn_protocol::ids::{HostId, OfferId, SshKeyId};
 use tarn_protocol::pool_config::{Placement, Policy};
 use tarn_protocol::units::Bytes;
 use utoipa::ToSchema;
+
+use crate::http::error::{ApiError, ApiResult, Code, FieldError};
 
 const LABEL_CHARS_MAX: usize = 100;
 const TAGS_MAX: usize = 32;
@@ -96,37 +99,35 @@ pub struct PatchInstance {
     pub ttl_seconds: Option<u64>,
 }
 
-/// One field that breaks the contract.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
-    pub field: &'static str,
-    pub problem: &'static str,
-}
-
-fn demand(violations: &mut Vec<Violation>, holds: bool, field: &'static str, problem: &'static str) {
+fn demand(errors: &mut Vec<FieldError>, holds: bool, pointer: &str, detail: &str) {
     if !holds {
-        violations.push(Violation { field, problem });
+        errors.push(FieldError { pointer: pointer.to_owned(), detail: detail.to_owned() });
     }
 }
 
-fn check_label(violations: &mut Vec<Violation>, label: Option<&String>) {
+/// 422 with everything that is wrong, if anything is.
+fn valid(errors: Vec<FieldError>) -> ApiResult<()> {
+    if errors.is_empty() { Ok(()) } else { Err(ApiError::new(Code::InvalidRequest, "see errors").with_errors(errors)) }
+}
+
+fn check_label(errors: &mut Vec<FieldError>, label: Option<&String>) {
     let fits = label.is_none_or(|label| {
         (1..=LABEL_CHARS_MAX).contains(&label.chars().count()) && !label.chars().any(char::is_control)
     });
-    demand(violations, fits, "label", "1 to 100 characters, no control characters");
+    demand(errors, fits, "/label", "1 to 100 characters, no control characters");
 }
 
-fn check_tags(violations: &mut Vec<Violation>, tags: &BTreeMap<String, String>) {
+fn check_tags(errors: &mut Vec<FieldError>, tags: &BTreeMap<String, String>) {
     let fits = tags.len() <= TAGS_MAX
         && tags.iter().all(|(name, value)| {
             (1..=TAG_CHARS_MAX).contains(&name.chars().count()) && value.chars().count() <= TAG_CHARS_MAX
         });
-    demand(violations, fits, "tags", "at most 32 tags of at most 128 characters");
+    demand(errors, fits, "/tags", "at most 32 tags of at most 128 characters");
 }
 
-fn check_ttl(violations: &mut Vec<Violation>, ttl_seconds: Option<u64>) {
+fn check_ttl(errors: &mut Vec<FieldError>, ttl_seconds: Option<u64>) {
     let fits = ttl_seconds.is_none_or(|ttl| TTL_SECONDS.contains(&ttl));
-    demand(violations, fits, "ttl_seconds", "from 60 seconds to 365 days");
+    demand(errors, fits, "/ttl_seconds", "from 60 seconds to 365 days");
 }
 
 /// A name that the process environment can carry.
@@ -135,28 +136,28 @@ fn env_name(name: &str) -> bool {
 }
 
 impl CreateInstance {
-    pub fn violations(&self) -> Vec<Violation> {
-        let mut violations = Vec::new();
-        let found = &mut violations;
+    pub fn check(&self) -> ApiResult<()> {
+        let mut errors = Vec::new();
+        let found = &mut errors;
         check_label(found, self.label.as_ref());
         check_tags(found, &self.tags);
         check_ttl(found, self.ttl_seconds);
         let command_bytes: usize = self.command.iter().map(String::len).sum();
         let fits = self.command.len() <= ARGUMENTS_MAX && command_bytes <= COMMAND_BYTES_MAX;
-        demand(found, fits, "command", "at most 256 arguments of 32 KiB together");
+        demand(found, fits, "/command", "at most 256 arguments of 32 KiB together");
         let whole = self.command.iter().all(|argument| !argument.contains('\0'))
             && self.command.first().is_none_or(|program| !program.is_empty());
-        demand(found, whole, "command", "no NUL bytes, and a program that is not empty");
+        demand(found, whole, "/command", "no NUL bytes, and a program that is not empty");
         let env_bytes: usize = self.env.iter().map(|(name, value)| name.len() + value.len()).sum();
-        demand(found, self.env.len() <= ENV_MAX && env_bytes <= ENV_BYTES_MAX, "env", "at most 256 variables of 64 KiB together");
+        demand(found, self.env.len() <= ENV_MAX && env_bytes <= ENV_BYTES_MAX, "/env", "at most 256 variables of 64 KiB together");
         let named = self.env.iter().all(|(name, value)| env_name(name) && !value.contains('\0'));
-        demand(found, named, "env", "names of A-Z, a-z, 0-9 and _, values without NUL bytes");
-        demand(found, self.ssh_key_ids.len() <= SSH_KEYS_MAX, "ssh_key_ids", "at most 32 keys");
+        demand(found, named, "/env", "names of A-Z, a-z, 0-9 and _, values without NUL bytes");
+        demand(found, self.ssh_key_ids.len() <= SSH_KEYS_MAX, "/ssh_key_ids", "at most 32 keys");
         if let Some(policy) = &self.policy {
             let granule = policy.granule_bytes.unwrap_or(GRANULE);
-            demand(found, granule > 0 && granule.is_multiple_of(GRANULE), "policy.granule_bytes", "a positive multiple of 2 MiB");
+            demand(found, granule > 0 && granule.is_multiple_of(GRANULE), "/policy/granule_bytes", "a positive multiple of 2 MiB");
         }
-        violations
+        valid(errors)
     }
 
     pub fn policy(&self) -> Policy {
@@ -172,13 +173,24 @@ impl CreateInstance {
 }
 
 impl PatchInstance {
-    pub fn violations(&self) -> Vec<Violation> {
-        let mut violations = Vec::new();
-        check_label(&mut violations, self.label.as_ref());
+    pub fn check(&self) -> ApiResult<()> {
+        let mut errors = Vec::new();
+        check_label(&mut errors, self.label.as_ref());
         if let Some(tags) = &self.tags {
-            check_tags(&mut violations, tags);
+            check_tags(&mut errors, tags);
         }
-        check_ttl(&mut violations, self.ttl_seconds);
-        violations
+        check_ttl(&mut errors, self.ttl_seconds);
+        valid(errors)
+    }
+}
+
+impl From<Policy> for PolicyChoice {
+    fn from(policy: Policy) -> Self {
+        Self {
+            placement: Some(policy.placement),
+            reserve_bytes: Some(policy.reserve_bytes.get()),
+            large_bytes: Some(policy.large_bytes.get()),
+            granule_bytes: Some(policy.granule_bytes.get()),
+        }
     }
 }

@@ -1,0 +1,173 @@
+//! From rows to documents: everything a document needs is read in one transaction.
+
+use std::collections::HashMap;
+
+use tarn_billing::money::Micros;
+use tarn_protocol::control::CardRole;
+use tarn_protocol::ids::{HostId, OfferId};
+use tarn_protocol::units::{Bytes, Timestamp};
+use tarn_provisioner::lifecycle::{State, actions};
+use tarn_rows::TenantScope;
+use tarn_rows::instances::{InstanceEventRow, InstanceRow};
+use tarn_rows::leases::{LeaseGpuRow, LeaseRow};
+use tarn_store::{StoreError, Tx};
+
+use super::request::{Constraints, PolicyChoice};
+use super::view::{
+    CardResidencyDocument, EventDocument, InstanceDocument, LogDocument, PeerDocument, PoolDocument, PriceDocument,
+    ResidencyDocument, UnreachableDocument,
+};
+
+/// What several documents of one answer share.
+#[derive(Debug)]
+pub struct Renderer {
+    now: Timestamp,
+    hosts: HashMap<HostId, Option<Timestamp>>,
+    prices: HashMap<OfferId, Micros>,
+}
+
+impl Renderer {
+    pub fn at(now: Timestamp) -> Self {
+        Self { now, hosts: HashMap::new(), prices: HashMap::new() }
+    }
+
+    pub async fn instance(
+        &mut self,
+        tx: &mut Tx,
+        scope: &TenantScope,
+        row: InstanceRow,
+    ) -> Result<InstanceDocument, StoreError> {
+        let unreachable = match &row.host_id {
+            Some(host_id) if !row.state.terminal() => self.unreachable_since(tx, host_id).await?,
+            _ => None,
+        };
+        let per_hour = self.price(tx, &row.offer_id).await?;
+        let pool = match tx.newest_lease(scope, &row.id).await? {
+            Some(lease) => {
+                let cards = tx.lease_gpus(&lease.id).await?;
+                pool(lease, &cards, row.pool_bytes)
+            }
+            None => None,
+        };
+        Ok(document(row, unreachable, per_hour, pool))
+    }
+
+    async fn unreachable_since(&mut self, tx: &mut Tx, id: &HostId) -> Result<Option<Timestamp>, StoreError> {
+        if let Some(known) = self.hosts.get(id) {
+            return Ok(*known);
+        }
+        let since = tx.host(id).await?.and_then(|host| host.unreachable_since);
+        self.hosts.insert(id.clone(), since);
+        Ok(since)
+    }
+
+    async fn price(&mut self, tx: &mut Tx, id: &OfferId) -> Result<Micros, StoreError> {
+        if let Some(known) = self.prices.get(id) {
+            return Ok(*known);
+        }
+        let price = tx.price_at(id, self.now).await?.map_or(Micros::ZERO, |price| price.micros_per_hour.hourly());
+        self.prices.insert(id.clone(), price);
+        Ok(price)
+    }
+}
+
+fn document(
+    row: InstanceRow,
+    unreachable: Option<Timestamp>,
+    per_hour: Micros,
+    pool: Option<PoolDocument>,
+) -> InstanceDocument {
+    let spec = row.spec.0;
+    InstanceDocument {
+        id: row.id,
+        label: row.label,
+        tags: row.tags.0,
+        offer_id: row.offer_id,
+        desired_state: row.desired_state.as_str(),
+        state: row.state.as_str(),
+        since: row.state_since.into(),
+        phase: row.phase,
+        reason_code: row.reason_code.map(|reason| reason.as_str()),
+        reason_detail: row.reason_detail,
+        actions: legal(row.state),
+        billable: row.state.billable(),
+        unreachable: unreachable.map(|since| UnreachableDocument { since: since.into() }),
+        generation: row.generation.get(),
+        price: PriceDocument {
+            per_hour: per_hour.into(),
+            metered_cards: 1,
+            stopped_per_hour: Micros::ZERO.into(),
+        },
+        pool,
+        command: spec.command,
+        env: spec.env.into_iter().collect(),
+        policy: PolicyChoice::from(spec.policy),
+        constraints: Constraints {
+            region: spec.region,
+            link_class_min: Some(spec.link_class_min),
+            host_id: spec.host_id,
+        },
+        ssh_key_ids: spec.ssh_keys,
+        ttl_at: row.ttl_at.map(Into::into),
+        created_at: row.created_at.into(),
+        terminated_at: row.terminated_at.map(Into::into),
+    }
+}
+
+/// The actions that this build offers of those that are legal.
+fn legal(state: State) -> Vec<&'static str> {
+    use tarn_provisioner::lifecycle::Action;
+    let offered = [Action::Start, Action::Stop, Action::Restart, Action::Terminate];
+    actions(state).iter().filter(|action| offered.contains(action)).map(|action| action.as_str()).collect()
+}
+
+fn pool(lease: LeaseRow, cards: &[LeaseGpuRow], pool_bytes: Option<Bytes>) -> Option<PoolDocument> {
+    let (primary, peers) = cards.split_first()?;
+    let peer = |card: &LeaseGpuRow| PeerDocument {
+        uuid: card.gpu_uuid.clone(),
+        link_class: card.link_class,
+        grade: card.grade,
+        read_mb_per_second: card.read_mb_per_second,
+        certificate_id: card.certificate_id.clone(),
+    };
+    Some(PoolDocument {
+        held: lease.released_at.is_none(),
+        lease_id: lease.id,
+        host_id: lease.host_id,
+        cards: cards.len(),
+        primary_gpu: primary.gpu_uuid.clone(),
+        peer_gpus: peers.iter().map(peer).collect(),
+        link_class: peers.iter().map(|card| card.link_class).min(),
+        pool_size_bytes: pool_bytes.map(Bytes::get),
+    })
+}
+
+pub fn residency(row: InstanceRow) -> ResidencyDocument {
+    let cards = row.residency.map(|cards| cards.0).unwrap_or_default();
+    let used = |role: CardRole| cards.iter().filter(|card| card.role == role).map(|card| card.used_bytes.get()).sum();
+    ResidencyDocument {
+        instance_id: row.id,
+        observed_at: row.observed_at.map(Into::into),
+        pool_size_bytes: row.pool_bytes.map(Bytes::get),
+        local_bytes: used(CardRole::Primary),
+        peer_bytes: used(CardRole::Donor),
+        cards: cards
+            .iter()
+            .map(|card| CardResidencyDocument {
+                uuid: card.uuid.clone(),
+                role: card.role,
+                capacity_bytes: card.capacity_bytes.get(),
+                used_bytes: card.used_bytes.get(),
+                quarantined_bytes: card.quarantined_bytes.get(),
+            })
+            .collect(),
+    }
+}
+
+pub fn event(row: InstanceEventRow) -> EventDocument {
+    EventDocument { id: row.id, kind: row.kind, detail: row.detail.0, created_at: row.created_at.into() }
+}
+
+pub fn log(row: InstanceRow) -> LogDocument {
+    LogDocument { instance_id: row.id, observed_at: row.observed_at.map(Into::into), tail: row.log_tail }
+}

@@ -1,0 +1,54 @@
+//! Ends what the money no longer pays for, at the instant at which it ended.
+
+use std::collections::BTreeSet;
+
+use tarn_protocol::ids::TenantId;
+use tarn_protocol::units::Timestamp;
+use tarn_rows::TenantScope;
+
+use super::claim::Claim;
+use super::{Report, WorkError};
+use crate::app::act::Act;
+use crate::app::metering::{exhaustion, settle};
+use crate::state::AppState;
+
+/// Segments looked at in one tick.
+const SEGMENTS_MAX: u32 = 500;
+
+pub async fn tick(state: &AppState, claim: Claim, now: Timestamp) -> Result<Report, WorkError> {
+    let due = state.store.read(move |tx| Box::pin(async move { tx.segments_exhausted(now, SEGMENTS_MAX).await }));
+    let tenants: BTreeSet<TenantId> = due.await?.into_iter().map(|segment| segment.tenant_id).collect();
+    let mut report = Report::default();
+    for tenant in tenants {
+        report.seen += 1;
+        match close(state, claim, &tenant, now).await {
+            Ok(stopped) => report.changed += stopped,
+            Err(fenced @ WorkError::Fenced { .. }) => return Err(fenced),
+            Err(error) => {
+                tracing::error!(%error, tenant_id = %tenant, "an exhausted tenant could not be stopped");
+                report.failed += 1;
+            }
+        }
+    }
+    Ok(report)
+}
+
+async fn close(state: &AppState, claim: Claim, tenant: &TenantId, now: Timestamp) -> Result<u32, WorkError> {
+    let act = Act::at(state, now);
+    let scope = TenantScope::proven(tenant.clone());
+    let (stopped, act) = state
+        .store
+        .write(move |tx| {
+            let (mut act, scope) = (act.clone(), scope.clone());
+            Box::pin(async move {
+                claim.prove(tx).await?;
+                let stopped = exhaustion::close_exhausted(tx, &mut act, &scope).await?;
+                settle::settle(tx, &mut act, &scope).await?;
+                exhaustion::rearm_changed(tx, &mut act).await?;
+                Ok::<_, WorkError>((stopped, act))
+            })
+        })
+        .await?;
+    act.announce(&state.wakeups);
+    Ok(stopped)
+}
