@@ -182,3 +182,15 @@ pub async fn forget_observation(conn: &mut Conn, scope: &TenantScope, id: &Insta
     );
     Ok(done.execute(conn).await?.rows_affected() == 1)
 }
+
+/// For the reconcile worker: on their way to somewhere, the longest waiting first, of any tenant.
+pub async fn instances_in_motion(conn: &mut Conn, limit: u32) -> Result<Vec<InstanceId>> {
+    let rows = query!(
+        "SELECT id FROM instances
+         WHERE terminated_at IS NULL AND state IN ('requested', 'scheduling', 'provisioning', 'starting', 'stopping',
+             'suspending', 'terminating')
+         ORDER BY state_since, id LIMIT $1",
+        i64::from(limit)
+    );
+    rows.fetch_all(conn).await?.into_iter().map(|row| take(row.id)).collect()
+}

@@ -165,3 +165,14 @@ pub async fn quota_use(conn: &mut Conn, scope: &TenantScope) -> Result<QuotaUse>
     );
     take(raw.fetch_one(conn).await?)
 }
+
+/// For agents' calls: the lease of one generation of an instance, live or released.
+pub async fn lease_of_generation(
+    conn: &mut Conn,
+    instance: &InstanceId,
+    generation: Generation,
+) -> Result<Option<LeaseRow>> {
+    let raw =
+        select_lease!("WHERE instance_id = $1 AND generation = $2", instance.as_str(), generation.get());
+    raw.fetch_optional(conn).await?.map(take).transpose()
+}

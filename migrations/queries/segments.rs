@@ -1,7 +1,7 @@
 //! Billable intervals. Evidence, settlement, split and close all go through one guarded update, so none overtakes another.
 
 use sqlx::{query, query_as};
-use tarn_protocol::ids::{GpuUuid, InstanceId, SegmentId};
+use tarn_protocol::ids::{GpuUuid, InstanceId, SegmentId, TenantId};
 use tarn_protocol::units::{Generation, Timestamp};
 use tarn_rows::segments::{SegmentRaw, SegmentRow};
 use tarn_rows::{Page, TenantScope};
@@ -176,4 +176,28 @@ pub async fn segments_exhausted(conn: &mut Conn, now: Timestamp, limit: u32) -> 
 pub async fn next_exhaustion(conn: &mut Conn) -> Result<Option<Timestamp>> {
     let next = query!(r#"SELECT MIN(exhausts_at) AS "at?: i64" FROM usage_segments WHERE ended_at IS NULL"#);
     Ok(next.fetch_one(conn).await?.at.map(Timestamp::from_micros))
+}
+
+/// What a tenant may still be charged for: open, or changed since (evidence that came late changes a segment that ended).
+pub async fn segments_that_cost(
+    conn: &mut Conn,
+    scope: &TenantScope,
+    since: Timestamp,
+) -> Result<Vec<SegmentRow>> {
+    let raws = select_segment!(
+        "WHERE tenant_id = $1 AND (ended_at IS NULL OR updated_at > $2) ORDER BY started_at, id",
+        scope.as_str(),
+        since.as_micros()
+    );
+    take_all(raws.fetch_all(conn).await?)
+}
+
+/// For the settlement worker: whose segments are open or changed since.
+pub async fn tenants_that_cost(conn: &mut Conn, since: Timestamp) -> Result<Vec<TenantId>> {
+    let rows = query!(
+        r#"SELECT DISTINCT tenant_id AS "tenant_id!: String" FROM usage_segments
+           WHERE ended_at IS NULL OR updated_at > $1 ORDER BY 1"#,
+        since.as_micros()
+    );
+    rows.fetch_all(conn).await?.into_iter().map(|row| take(row.tenant_id)).collect()
 }

@@ -29,6 +29,9 @@ pub enum StoreError {
     /// The work went on after a statement failed, and would have committed half of what it meant.
     #[error("a statement of this transaction failed before its commit")]
     Poisoned,
+    /// A row changed between reading and writing it: made by [`crate::Tx::stale`], which has the transaction tried again.
+    #[error("a row changed meanwhile")]
+    Stale,
     /// The process is shutting down.
     #[error("the transaction's task was ended")]
     Ended,

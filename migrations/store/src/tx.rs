@@ -60,6 +60,12 @@ impl Tx {
         }
     }
 
+    /// For work that lost a compare-and-set: returned from it, the error has the whole transaction tried again from its start.
+    pub const fn stale(&mut self) -> StoreError {
+        self.lost_a_race = true;
+        StoreError::Stale
+    }
+
     pub(crate) const fn lost_a_race(&self) -> bool {
         self.lost_a_race
     }

@@ -4,6 +4,7 @@ use tarn_protocol::ids::{CertificateId, EventId, GpuUuid, HostId, JoinTokenId};
 use tarn_protocol::units::{Generation, Timestamp};
 use tarn_rows::Page;
 use tarn_rows::alerts::AlertRow;
+use tarn_rows::boots::HostBootRow;
 use tarn_rows::claims::ClaimRow;
 use tarn_rows::counts::FleetCounts;
 use tarn_rows::gpus::{GpuEventRow, GpuRow};
@@ -85,4 +86,9 @@ calls! { claims {
 
 calls! { counts {
     fleet_counts() -> FleetCounts;
+} }
+
+calls! { boots {
+    host_boots(host: &HostId) -> Vec<HostBootRow>;
+    upsert_host_boot(boot: &HostBootRow) -> ();
 } }

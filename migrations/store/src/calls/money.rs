@@ -1,7 +1,7 @@
 //! The ledger, grants, holds, segments and evidence.
 
 use tarn_billing::money::Micros;
-use tarn_protocol::ids::{AccountId, GpuUuid, GrantId, HoldId, InstanceId, SegmentId, TransferId};
+use tarn_protocol::ids::{AccountId, GpuUuid, GrantId, HoldId, InstanceId, SegmentId, TenantId, TransferId};
 use tarn_protocol::units::{Generation, Timestamp};
 use tarn_rows::ledger::{AccountRow, AuditRow, EntryRow, LedgerLineRow, Posting, TransferRow};
 use tarn_rows::segments::{MeterEventRow, SegmentRow};
@@ -54,6 +54,8 @@ calls! { segments {
     open_segments(page: Page<'_, SegmentId>) -> Vec<SegmentRow>;
     segments_exhausted(now: Timestamp, limit: u32) -> Vec<SegmentRow>;
     next_exhaustion() -> Option<Timestamp>;
+    segments_that_cost(scope: &TenantScope, since: Timestamp) -> Vec<SegmentRow>;
+    tenants_that_cost(since: Timestamp) -> Vec<TenantId>;
 } }
 
 calls! { evidence {

@@ -6,6 +6,7 @@ use tarn_rows::counts::QuotaUse;
 use tarn_rows::instances::{InstanceEventRow, InstanceFilter, InstanceRow, ObservationRow};
 use tarn_rows::leases::{LeaseGpuRow, LeaseRow};
 use tarn_rows::offers::{OfferRow, PriceRow};
+use tarn_rows::plans::{EvictionRow, InstancePlanRow};
 use tarn_rows::{Page, TenantScope};
 
 use super::calls;
@@ -32,6 +33,7 @@ calls! { instances {
     instance_of_any_tenant(id: &InstanceId) -> Option<InstanceRow>;
     instances_on_host(host: &HostId) -> Vec<InstanceRow>;
     instances_live(page: Page<'_, InstanceId>) -> Vec<InstanceRow>;
+    instances_in_motion(limit: u32) -> Vec<InstanceId>;
     instances_past_ttl(now: Timestamp) -> Vec<InstanceRow>;
     observe_instance(host: &HostId, observation: &ObservationRow) -> bool;
     forget_observation(scope: &TenantScope, id: &InstanceId) -> bool;
@@ -47,8 +49,19 @@ calls! { leases {
     release_lease(scope: &TenantScope, id: &LeaseId, decided: Generation, now: Timestamp) -> bool;
     live_lease(scope: &TenantScope, instance: &InstanceId) -> Option<LeaseRow>;
     newest_lease(scope: &TenantScope, instance: &InstanceId) -> Option<LeaseRow>;
+    lease_of_generation(instance: &InstanceId, generation: Generation) -> Option<LeaseRow>;
     lease_gpus(lease: &LeaseId) -> Vec<LeaseGpuRow>;
     leases_on_host(host: &HostId) -> Vec<LeaseRow>;
     lease_gpus_on_host(host: &HostId) -> Vec<LeaseGpuRow>;
     quota_use(scope: &TenantScope) -> QuotaUse;
+} }
+
+calls! { plans {
+    instance_plan(id: &InstanceId) -> Option<InstancePlanRow>;
+    instance_plans_of_host(host: &HostId) -> Vec<InstancePlanRow>;
+    upsert_instance_plan(plan: &InstancePlanRow) -> ();
+    evictions(host: &HostId) -> Vec<EvictionRow>;
+    order_eviction(eviction: &EvictionRow) -> bool;
+    finish_eviction(host: &HostId, instance: &InstanceId) -> bool;
+    take_placement_turn() -> ();
 } }
