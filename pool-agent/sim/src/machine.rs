@@ -18,6 +18,7 @@ pub struct Machine {
     pub nvlink_mbps_per_link: u64,
     pub host_link_mbps: u64,
     pub whole_address_ranges: bool,
+    pub latency: bool,
     pub card: Card,
     pub gpus: Vec<Gpu>,
     /// Row-major, `from * gpus.len() + to`; the diagonal is the card itself.
@@ -76,6 +77,7 @@ impl Machine {
             nvlink_mbps_per_link: preset.nvlink.mbps_per_link,
             host_link_mbps: preset.host_link_mbps,
             whole_address_ranges: preset.whole_address_ranges,
+            latency: preset.latency,
             card: preset.card.clone(),
             gpus,
             links,

@@ -48,6 +48,9 @@ pub struct Preset {
     /// `cuMemGetAddressRange` answers whole reservations instead of segments.
     #[serde(default)]
     pub whole_address_ranges: bool,
+    /// Copies and kernels really take their simulated time.
+    #[serde(default)]
+    pub latency: bool,
     pub card: Card,
     pub nvlink: NvLink,
     pub pcie_p2p: PciePeer,

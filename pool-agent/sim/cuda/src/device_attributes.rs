@@ -6,7 +6,7 @@ use crate::driver::{Driver, driver};
 use crate::entry::put;
 
 /// The first number that no card answers.
-const ATTRIBUTE_END: i32 = 150;
+const ATTRIBUTE_END: i32 = 148;
 
 /// `NAME = number => value;`, with the numbers of `CUdevice_attribute`; a test compares them with the header.
 macro_rules! attributes {
@@ -82,6 +82,7 @@ attributes! {
     CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK = 111 => 1024;
     CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED = 115 => 1;
     CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES = 119 => 0;
+    CU_DEVICE_ATTRIBUTE_NUMA_ID = 131 => -1;
     CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID = 134 => i64::from(gpu.numa);
 }
 

@@ -35,6 +35,9 @@ fn with_stream<T>(driver: &Driver, stream: usize, work: impl FnOnce(&mut Stream)
 
 /// Adds work to a stream's clock.
 pub(crate) fn advance(driver: &Driver, stream: usize, nanoseconds: u64) -> Outcome {
+    if driver.machine().latency {
+        std::thread::sleep(std::time::Duration::from_nanos(nanoseconds));
+    }
     with_stream(driver, stream, |stream| stream.clock_ns += nanoseconds)
 }
 

@@ -141,7 +141,10 @@ fn map(address: u64, bytes: usize, offset: usize, handle: u64, flags: u64) -> Ou
     let memory = behind(driver, handle)?;
     let length = bytes as u64;
     let aligned = length > 0 && address.is_multiple_of(GRANULARITY) && length.is_multiple_of(GRANULARITY);
-    if offset != 0 || flags != 0 || !aligned || length > memory.bytes {
+    if offset != 0 {
+        return Err(Code::NOT_SUPPORTED); // as driver 580 answers
+    }
+    if flags != 0 || !aligned || length > memory.bytes {
         return Err(Code::INVALID_VALUE);
     }
     let mut space = driver.space();

@@ -1,4 +1,5 @@
-//! What a program may and may not do, with the hardware driver's answers.
+//! What a program may and may not do, with the hardware driver's answers: `rules.c` ran on an H200 with driver 580.159.04
+//! and printed these values (all but the two integrity lines, which only the simulated driver can be asked).
 
 use crate::driver::bench::{Bench, number};
 
@@ -13,7 +14,7 @@ fn the_hardware_drivers_rules_hold() {
         ("faked", 103),
         ("create_without_context", 0),
         ("odd_size", 1),
-        ("offset", 1),
+        ("offset", 801),
         ("no_access", 1),
         ("seam", 1),
         ("segment_offset_mib", 4),
