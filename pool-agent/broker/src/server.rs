@@ -272,11 +272,14 @@ impl<M: DonorMemory> Server<M> {
         let Some(peer) = self.peers.get(&client) else { return Ok(()) };
         let Some((reply, descriptor)) = answer.parts() else { return Ok(()) };
         let descriptors: &[_] = descriptor.as_slice();
-        if let Err(error) = wire::send_reply(&peer.socket, reply, descriptors) {
-            tracing::warn!(pid = peer.pid, %error, "client dropped");
-            return self.part(client, now);
+        match wire::send_reply(&peer.socket, reply, descriptors) {
+            Ok(()) => Ok(()),
+            Err(WireError::Closed) => self.part(client, now),
+            Err(error) => {
+                tracing::warn!(pid = peer.pid, %error, "client dropped");
+                self.part(client, now)
+            }
         }
-        Ok(())
     }
 
     /// Requests that found no memory, once everything that had already arrived is processed.

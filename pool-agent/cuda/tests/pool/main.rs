@@ -4,3 +4,4 @@
 
 mod rig;
 mod sees_one_device;
+mod survives;

@@ -249,10 +249,6 @@ impl Tenant {
         Self { child, stdin, stdout, facts: HashMap::new() }
     }
 
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     /// Reads facts until the line `stop`, or the end.
     pub fn read_until(&mut self, stop: &str) {
         let mut line = String::new();

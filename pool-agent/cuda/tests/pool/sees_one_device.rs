@@ -1,5 +1,7 @@
 //! What an unmodified program sees, takes, verifies and gives back.
 
+use std::process::Command;
+
 use tarn_protocol::units::Bytes;
 
 use crate::rig::{Rig, Shape, Tenant, until};
@@ -31,4 +33,135 @@ fn a_program_takes_all_four_cards_as_one_and_gives_them_back() {
     let rig = Rig::new(&Shape::default());
     story(&rig, "linked");
     assert_eq!(rig.log(), "", "nothing to complain about");
+}
+
+#[test]
+fn v13_every_way_to_load_the_driver_meets_the_stand_in() {
+    let rig = Rig::new(&Shape::default());
+    for how in ["dlopen", "deepbind", "next", "dlmopen", "procaddress"] {
+        story(&rig, how);
+    }
+    story(&rig, rig.lib().join("libcuda.so.1").to_str().unwrap());
+    assert_eq!(rig.log(), "");
+}
+
+#[test]
+fn v13_python_ctypes_meets_the_stand_in() {
+    const SCRIPT: &str = "\
+import ctypes
+cuda = ctypes.CDLL('libcuda.so.1')
+assert cuda.cuInit(0) == 0
+count, total = ctypes.c_int(), ctypes.c_size_t()
+assert cuda.cuDeviceGetCount(ctypes.byref(count)) == 0
+assert cuda.cuDeviceTotalMem_v2(ctypes.byref(total), 0) == 0
+print('devices=%d' % count.value)
+print('total=%d' % total.value)
+print('done=1')
+";
+    let rig = Rig::new(&Shape::default());
+    let mut python = Command::new("python3");
+    python.args(["-c", SCRIPT]).env_clear().env("LD_LIBRARY_PATH", rig.lib());
+    if Command::new("python3").arg("-V").output().is_err() {
+        // Nothing to ask on this machine; the C ways above stand for the loader.
+        return;
+    }
+    let mut tenant = Tenant::start(python);
+    tenant.end();
+    assert_eq!((tenant.number("devices"), tenant.number("total")), (1, rig.config.total_bytes().get()));
+}
+
+/// What a tenant's own `CUDA_VISIBLE_DEVICES` gives.
+fn visible(rig: &Rig, value: &str, devices: Option<u64>) {
+    let mut tenant = rig.spawn_with("dlopen", &["see"], &[("CUDA_VISIBLE_DEVICES", value)]);
+    tenant.end();
+    match devices {
+        Some(count) => {
+            assert_eq!((tenant.number("result"), tenant.number("devices")), (0, count), "{value}");
+            assert_eq!(tenant.number("total"), rig.config.total_bytes().get(), "{value}");
+        }
+        None => assert_eq!(tenant.number("result"), 100, "{value}"),
+    }
+}
+
+#[test]
+fn donors_stay_hidden_whatever_the_tenant_asks_for() {
+    let rig = Rig::new(&Shape::default());
+    visible(&rig, "0", Some(1));
+    visible(&rig, "0,1,2,3", Some(1));
+    visible(&rig, rig.config.primary.uuid.as_str(), Some(1));
+    visible(&rig, rig.config.donors[0].uuid.as_str(), None);
+    visible(&rig, "1", None);
+    visible(&rig, "-1", None);
+    visible(&rig, "", None);
+}
+
+#[test]
+fn every_placement_policy_carries_the_whole_story() {
+    use tarn_protocol::pool_config::Placement::{Balanced, Interleave, LocalFirst};
+    for (placement, granule) in [(LocalFirst, 2), (Interleave, 256), (Balanced, 2)] {
+        let shape = Shape { donor_bytes: Bytes::mib(24_320), ..Shape::placed(placement, Bytes::mib(granule)) };
+        let rig = Rig::new(&shape);
+        if placement == Interleave {
+            let mut tenant = rig.spawn("dlopen", &["hold", &Bytes::gib(8).get().to_string()]);
+            tenant.read_until("waiting");
+            let leased = rig.observer().donors().into_iter().map(|donor| donor.leased_bytes);
+            assert_eq!(leased.collect::<Vec<_>>(), [Bytes::gib(2).get(); 3], "a quarter on each card");
+        }
+        until("the holder is gone", || rig.donors_used() == 0);
+        story(&rig, "dlopen");
+    }
+}
+
+fn tells(what: &str) {
+    let rig = Rig::new(&Shape::default());
+    let mut tenant = rig.spawn("linked", &[what]);
+    tenant.end();
+    assert_eq!(tenant.number(what), 1);
+    drop(tenant);
+    until("the cards are empty", || rig.cards.iter().all(|&card| rig.used(card) == 0));
+}
+
+#[test]
+fn a_stitched_block_speaks_as_one_and_copies_across_its_seams() {
+    tells("pointer");
+}
+
+#[test]
+fn m9_stream_ordered_allocations_spill_and_are_freed_in_order() {
+    tells("async");
+}
+
+#[test]
+fn a_context_reset_takes_spilled_blocks_with_it() {
+    tells("reset");
+}
+
+#[test]
+fn v1_handles_are_made_by_threads_without_a_context_and_live_as_long_as_their_mappings() {
+    let rig = Rig::new(&Shape::default());
+    let mut tenant = rig.spawn("linked", &["vmm"]);
+    tenant.read_until("waiting");
+    assert!(rig.donors_used() >= Bytes::gib(16).get());
+    let held = rig.observer().processes();
+    assert_eq!(held.len(), 1);
+    assert_eq!(held[0].local_bytes + held[0].donor_bytes, Bytes::gib(40).get());
+    tenant.say("go on");
+    tenant.end();
+    until("the cards are empty", || rig.cards.iter().all(|&card| rig.used(card) == 0));
+}
+
+#[test]
+fn the_cap_holds_over_all_processes_and_families() {
+    let shape = Shape { donors: vec![], cap_bytes: Some(Bytes::gib(6)), ..Shape::default() };
+    let rig = Rig::new(&shape);
+    let half = Bytes::gib(4).get().to_string();
+    let mut first = rig.spawn("dlopen", &["hold", &half]);
+    first.read_until("waiting");
+    assert_eq!(first.number("free"), Bytes::gib(2).get());
+    let mut second = rig.spawn("dlopen", &["everything"]);
+    second.read_until("waiting");
+    assert_eq!(second.number("total"), Bytes::gib(6).get());
+    assert_eq!(second.number("taken"), Bytes::gib(2).get());
+    first.kill();
+    second.say("go on");
 }

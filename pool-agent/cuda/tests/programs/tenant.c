@@ -115,8 +115,8 @@ static void await_line(void) { char line[64]; printf("waiting\n"); fflush(stdout
 static void await_free(size_t want) { double until = now() + 10; while (free_bytes() != want) { if (now() > until) DIE("free is %zu, not %zu", free_bytes(), want); usleep(1000); } }
 
 static uint64_t mark(CUdeviceptr at) { return (at ^ 0x9E3779B97F4A7C15ull) * 0xBF58476D1CE4E5B9ull; }
-static void fill(CUdeviceptr at, size_t bytes, size_t stride) { for (size_t o = 0; o + 8 <= bytes; o += stride) { uint64_t w = mark(at + o); OK(p_cuMemcpyHtoD_v2(at + o, &w, 8)); } uint64_t w = mark(at + bytes - 8); OK(p_cuMemcpyHtoD_v2(at + bytes - 8, &w, 8)); }
-static size_t check(CUdeviceptr at, size_t bytes, size_t stride) { size_t bad = 0; uint64_t w; for (size_t o = 0; o + 8 <= bytes; o += stride) { OK(p_cuMemcpyDtoH_v2(&w, at + o, 8)); bad += w != mark(at + o); } OK(p_cuMemcpyDtoH_v2(&w, at + bytes - 8, 8)); bad += w != mark(at + bytes - 8); return bad; }
+static void fill(CUdeviceptr at, size_t bytes, size_t stride) { for (size_t o = 0; o + 16 <= bytes; o += stride) { uint64_t w = mark(at + o); OK(p_cuMemcpyHtoD_v2(at + o, &w, 8)); } uint64_t w = mark(at + bytes - 8); OK(p_cuMemcpyHtoD_v2(at + bytes - 8, &w, 8)); }
+static size_t check(CUdeviceptr at, size_t bytes, size_t stride) { size_t bad = 0; uint64_t w; for (size_t o = 0; o + 16 <= bytes; o += stride) { OK(p_cuMemcpyDtoH_v2(&w, at + o, 8)); bad += w != mark(at + o); } OK(p_cuMemcpyDtoH_v2(&w, at + bytes - 8, 8)); bad += w != mark(at + bytes - 8); return bad; }
 
 /* Takes everything in large, then smaller blocks, writes and verifies all of it, gives it back. */
 static void story_everything(void) {

@@ -1,0 +1,164 @@
+//! Deaths and absences: of tenants, of the broker, of a donor's device node; forks; many processes at once.
+
+use std::time::Instant;
+
+use tarn_protocol::units::Bytes;
+
+use crate::rig::{Rig, Shape, Tenant, until};
+
+fn empty(rig: &Rig) -> bool {
+    rig.cards.iter().all(|&card| rig.used(card) == 0)
+}
+
+/// The books and the cards agree, and nothing is leased any more.
+fn all_reclaimed(rig: &Rig) {
+    let observer = rig.observer();
+    until("every lease is reclaimed", || {
+        observer.donors().iter().all(|donor| donor.leased_bytes == 0 && donor.quarantined_bytes == 0)
+    });
+    until("the cards are empty", || empty(rig));
+    until("every slot is free", || observer.processes().is_empty());
+}
+
+#[test]
+fn m1_random_allocations_of_three_processes_with_kills_add_up() {
+    let rig = Rig::new(&Shape::default());
+    let observer = rig.observer();
+    let story = ["churn", "16", "120"];
+    let mut tenants: Vec<Tenant> = (0..3).map(|_| rig.spawn("dlopen", &story)).collect();
+    for round in 0..4 {
+        let victim = round % 3;
+        tenants[victim].read_until("started=1");
+        // Killed somewhere in the middle of its allocations.
+        let start = Instant::now();
+        until("the victim has donor memory or time is up", || {
+            for figures in observer.donors() {
+                assert!(figures.leased_bytes + figures.quarantined_bytes <= figures.capacity_bytes);
+            }
+            start.elapsed().as_millis() > 150 + 40 * round as u128
+        });
+        tenants[victim].kill();
+        tenants[victim] = rig.spawn("dlopen", &story);
+    }
+    for tenant in &mut tenants {
+        tenant.end();
+        assert!(tenant.number("blocks") > 100);
+    }
+    all_reclaimed(&rig);
+}
+
+#[test]
+fn a_killed_process_leaves_nothing_behind() {
+    let rig = Rig::new(&Shape::default());
+    let mut victim = rig.spawn("dlopen", &["hold", &Bytes::gib(60).get().to_string()]);
+    victim.read_until("waiting");
+    assert!(rig.donors_used() > Bytes::gib(30).get());
+    victim.kill();
+    all_reclaimed(&rig);
+}
+
+#[test]
+fn a_broker_may_die_and_return_while_a_block_lives() {
+    let mut rig = Rig::new(&Shape::default());
+    let mut holder = rig.spawn("dlopen", &["hold", &Bytes::gib(40).get().to_string()]);
+    holder.read_until("waiting");
+    let free = holder.number("free");
+    let leased: u64 = rig.observer().donors().iter().map(|donor| donor.leased_bytes).sum();
+
+    rig.kill_broker();
+    holder.ask("check");
+    assert_eq!(holder.number("bad"), 0, "bytes outlive the broker");
+    assert!(holder.number("free") < Bytes::gib(24).get(), "no donor memory can be had now");
+    holder.ask("more");
+    assert_eq!(holder.number("more"), 2, "a clean out of memory");
+    holder.ask("check");
+    assert_eq!(holder.number("bad"), 0);
+
+    rig.start_broker(&[]);
+    let observer = rig.observer();
+    let quarantined: u64 = observer.donors().iter().map(|donor| donor.quarantined_bytes).sum();
+    assert_eq!(quarantined, leased, "unclaimed bytes are nobody's to lease");
+    until("the process is recognised and sees the pool again", || {
+        holder.ask("check");
+        holder.number("free") == free
+    });
+    let again: u64 = observer.donors().iter().map(|donor| donor.leased_bytes).sum();
+    assert_eq!((again, holder.number("bad")), (leased, 0));
+    holder.ask("more");
+    assert_eq!(holder.number("more"), 0);
+    holder.say("free");
+    holder.end();
+    all_reclaimed(&rig);
+}
+
+#[test]
+fn memory_freed_while_the_broker_was_away_is_free_when_it_returns() {
+    let mut rig = Rig::new(&Shape::default());
+    let mut holder = rig.spawn("dlopen", &["hold", &Bytes::gib(40).get().to_string()]);
+    holder.read_until("waiting");
+    rig.kill_broker();
+    holder.say("free");
+    holder.end();
+    rig.start_broker(&[]);
+    all_reclaimed(&rig);
+}
+
+#[test]
+fn without_a_broker_the_pool_is_truthfully_the_primary_alone() {
+    let rig = Rig::without_broker(&Shape::default());
+    let mut tenant = rig.spawn("dlopen", &["everything"]);
+    tenant.read_until("waiting");
+    assert_eq!(tenant.number("total"), rig.config.primary.memory_bytes.get());
+    assert_eq!(rig.donors_used(), 0);
+    tenant.say("go on");
+    tenant.end();
+    assert!(rig.log().contains("no broker answers"), "{}", rig.log());
+}
+
+#[test]
+fn a_broken_pool_config_shows_the_bare_driver() {
+    let rig = Rig::without_broker(&Shape::default());
+    std::fs::write(rig.lib().join("pool.json"), "{").unwrap();
+    let mut tenant = rig.spawn("dlopen", &["see"]);
+    tenant.end();
+    assert_eq!(tenant.number("devices"), 8, "nothing is faked");
+    let log = std::fs::read_to_string(rig.lib().join("standin.log")).unwrap();
+    assert!(log.contains("showing the bare card"), "{log}");
+}
+
+#[test]
+fn a_masked_donor_node_makes_a_truthful_smaller_pool() {
+    let rig = Rig::new(&Shape::default());
+    // A node that is not there cannot be opened by anybody, root included; the broker opened it long ago.
+    let masked = rig.host.device_node(rig.cards[2]);
+    std::fs::rename(&masked, masked.with_extension("away")).unwrap();
+    let mut tenant = rig.spawn("dlopen", &["everything"]);
+    tenant.read_until("waiting");
+    let without = rig.config.total_bytes().get() - rig.config.donors[1].reserved_bytes.get();
+    assert_eq!(tenant.number("total"), without);
+    assert!(tenant.number("taken") * 100 >= tenant.number("free") * 99);
+    assert_eq!(tenant.number("bad"), 0);
+    tenant.say("go on");
+    tenant.end();
+    assert!(rig.log().contains("out of reach"), "{}", rig.log());
+}
+
+#[test]
+fn a_forked_child_takes_nothing_of_its_parent() {
+    let rig = Rig::new(&Shape::default());
+    let mut parent = rig.spawn("linked", &["fork"]);
+    parent.end();
+    assert_eq!((parent.number("child"), parent.number("parent")), (0, 1));
+    all_reclaimed(&rig);
+}
+
+#[test]
+fn m19_many_processes_start_at_a_barrier() {
+    let rig = Rig::new(&Shape::default());
+    for count in ["256", "1000"] {
+        let mut many = rig.spawn("linked", &["barrier", count]);
+        many.end();
+        println!("{count} processes: {:?}", many.facts);
+    }
+    all_reclaimed(&rig);
+}
