@@ -40,6 +40,8 @@ pub(crate) struct Pool {
     /// Memory pools that the tenant created on the device, as numbers.
     memory_pools: Mutex<Vec<usize>>,
     frozen: OnceLock<Frozen>,
+    /// The primary alone.
+    bare: Frozen,
     next_block: AtomicU64,
     turn: AtomicUsize,
 }
@@ -98,6 +100,7 @@ impl Pool {
             handles: Mutex::default(),
             memory_pools: Mutex::default(),
             frozen: OnceLock::new(),
+            bare: Frozen { total_bytes: config.primary_bytes().get(), donors: Vec::new() },
             next_block: AtomicU64::new(FIRST_BLOCK_ID),
             turn: AtomicUsize::new(0),
         }
@@ -143,10 +146,14 @@ impl Pool {
         self.account.return_local(bytes, self.link.pages());
     }
 
-    /// What the tenant may count on, fixed at first need. The driver must be initialised by then; before that, the primary alone.
+    /// What the tenant may count on, fixed at first need of an initialised driver. Before that nothing can be allocated, and the
+    /// answer is the primary alone.
     pub(crate) fn frozen(&self) -> &Frozen {
         if let Some(frozen) = self.frozen.get() {
             return frozen;
+        }
+        if !real::initialised() {
+            return &self.bare;
         }
         // Several threads may probe at once; the first to finish decides. No lock is held meanwhile.
         let frozen = self.measure();

@@ -65,6 +65,7 @@ real_calls! {
     fn mem_import = "cuMemImportFromShareableHandle" (handle: *mut Handle, descriptor: *mut c_void, kind: i32);
     fn mem_info = "cuMemGetInfo_v2" (free: *mut usize, total: *mut usize);
     fn mem_free = "cuMemFree_v2" (at: DevicePtr);
+    fn device_count = "cuDeviceGetCount" (count: *mut i32);
     fn ctx_current = "cuCtxGetCurrent" (context: *mut Opaque);
     fn ctx_synchronize = "cuCtxSynchronize" ();
     fn primary_state = "cuDevicePrimaryCtxGetState" (device: Device, flags: *mut u32, active: *mut i32);
@@ -86,4 +87,11 @@ pub(crate) fn current_context() -> Opaque {
     // SAFETY: the out-pointer outlives the call.
     let code = unsafe { ctx_current(&raw mut context) };
     if code == SUCCESS { context } else { std::ptr::null_mut() }
+}
+
+/// Whether the driver has been initialised in this process.
+pub(crate) fn initialised() -> bool {
+    let mut count = 0;
+    // SAFETY: the out-pointer outlives the call.
+    unsafe { device_count(&raw mut count) == SUCCESS }
 }

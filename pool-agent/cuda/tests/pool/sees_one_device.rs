@@ -165,3 +165,24 @@ fn the_cap_holds_over_all_processes_and_families() {
     first.kill();
     second.say("go on");
 }
+
+/// Every line of the story, run with the driver found in `lib`.
+fn answers(lib: &std::path::Path) -> Vec<String> {
+    let mut command = Command::new(crate::rig::tenant(false));
+    command.args(["dlopen", "nulls"]).env_clear().env("LD_LIBRARY_PATH", lib).env("CUDA_VISIBLE_DEVICES", "0");
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "ended with {} after:\n{text}", output.status);
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn m7_null_and_invalid_parameters_get_the_drivers_own_answer() {
+    let rig = Rig::new(&Shape::default());
+    let (ours, drivers) = (answers(&rig.lib()), answers(&rig.host.lib_dir()));
+    assert!(ours.len() > 3 * 60, "{} cases", ours.len());
+    // What this driver does not export at all is "not found" here.
+    let expected = drivers.iter().map(|line| line.replace("=absent", "=500"));
+    let differing: Vec<_> = ours.iter().zip(expected).filter(|(ours, driver)| *ours != driver).collect();
+    assert!(differing.is_empty() && ours.len() == drivers.len(), "ours, driver's: {differing:#?}");
+}

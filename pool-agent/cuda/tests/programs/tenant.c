@@ -261,6 +261,40 @@ static void story_reset(void) {
 
 static void story_see(void) { CUresult r = p_cuInit(0); int count = -1; size_t total = 0; if (!r) r = p_cuDeviceGetCount(&count); if (!r) { OK(p_cuDeviceGet(&device, 0)); OK(p_cuDeviceTotalMem_v2(&total, device)); } printf("result=%d\ndevices=%d\ntotal=%zu\n", r, count, total); }
 
+/* M7: every intercepted call with NULL and invalid parameters. One line a case, for comparison with the bare driver. */
+static void *look(const char *name) { static void *library; if (!library) library = dlopen("libcuda.so.1", RTLD_NOW); return dlsym(library, name); }
+#define CASE(symbol, label, arguments, ...) do { CUresult (*f_) arguments = (CUresult (*) arguments)look(#symbol); if (f_) printf("%s %s=%d\n", #symbol, label, f_(__VA_ARGS__)); else printf("%s %s=absent\n", #symbol, label); fflush(stdout); } while (0)
+static void nulls(void) {
+  typedef unsigned U; typedef size_t Z; typedef CUdeviceptr P; typedef unsigned long long L; typedef void *V;
+  const P bad = 0xdead0000000ull; Z z = 0, y = 0; P p = 0; CUhandle h = 0; int i = 0; V v = 0; U u = 0, w = 0; unsigned char buffer[256]; (void)z; (void)y; (void)i; (void)u; (void)w;
+  CUmemAllocationProp good = { 1, 0, { 1, 0 }, 0, 0, 0, 0, { 0 } }, kind = good, far = good, host = good; kind.type = 77; far.location.id = 5; host.location.type = 0;
+  CASE(cuInit, "flags", (U), 7);
+  CASE(cuDeviceTotalMem_v2, "null", (Z *, int), 0, 0); CASE(cuDeviceTotalMem_v2, "device", (Z *, int), &z, 99); CASE(cuDeviceTotalMem_v2, "negative", (Z *, int), &z, -1);
+  CASE(cuDeviceTotalMem, "null", (U *, int), 0, 0); CASE(cuDeviceTotalMem, "device", (U *, int), &u, 99);
+  CASE(cuMemGetInfo_v2, "nulls", (Z *, Z *), 0, 0); CASE(cuMemGetInfo_v2, "no free", (Z *, Z *), 0, &z); CASE(cuMemGetInfo_v2, "no total", (Z *, Z *), &z, 0);
+  CASE(cuMemGetInfo, "nulls", (U *, U *), 0, 0); CASE(cuMemGetInfo, "both", (U *, U *), &u, &w);
+  CASE(cuMemAlloc_v2, "null", (P *, Z), 0, 4096); CASE(cuMemAlloc_v2, "zero", (P *, Z), &p, 0); CASE(cuMemAlloc_v2, "huge", (P *, Z), &p, (Z)-1); CASE(cuMemAlloc_v2, "half", (P *, Z), &p, (Z)1 << 62);
+  CASE(cuMemAlloc, "null", (U *, U), 0, 4096); CASE(cuMemAlloc, "some", (U *, U), &u, 4096);
+  CASE(cuMemAllocPitch_v2, "null", (P *, Z *, Z, Z, U), 0, &z, 64, 64, 4); CASE(cuMemAllocPitch_v2, "no pitch", (P *, Z *, Z, Z, U), &p, 0, 64, 64, 4); CASE(cuMemAllocPitch_v2, "element", (P *, Z *, Z, Z, U), &p, &z, 64, 64, 3); CASE(cuMemAllocPitch_v2, "width", (P *, Z *, Z, Z, U), &p, &z, 0, 64, 4); CASE(cuMemAllocPitch_v2, "height", (P *, Z *, Z, Z, U), &p, &z, 64, 0, 4);
+  CASE(cuMemAllocManaged, "null", (P *, Z, U), 0, 4096, 1); CASE(cuMemAllocManaged, "flags", (P *, Z, U), &p, 4096, 9); CASE(cuMemAllocManaged, "zero", (P *, Z, U), &p, 0, 1);
+  CASE(cuMemFree_v2, "null", (P), 0); CASE(cuMemFree_v2, "bad", (P), bad); CASE(cuMemFree, "bad", (U), 77);
+  CASE(cuMemAllocAsync, "null", (P *, Z, V), 0, 4096, 0); CASE(cuMemAllocAsync, "zero", (P *, Z, V), &p, 0, 0); CASE(cuMemAllocAsync_ptsz, "null", (P *, Z, V), 0, 4096, 0);
+  CASE(cuMemAllocFromPoolAsync, "null", (P *, Z, V, V), 0, 4096, 0, 0); CASE(cuMemAllocFromPoolAsync, "pool", (P *, Z, V, V), &p, 4096, 0, 0);
+  CASE(cuMemFreeAsync, "null", (P, V), 0, 0); CASE(cuMemFreeAsync, "bad", (P, V), bad, 0); CASE(cuMemFreeAsync_ptsz, "bad", (P, V), bad, 0);
+  CASE(cuMemPoolCreate, "null", (V *, const void *), 0, 0); CASE(cuMemPoolCreate, "no props", (V *, const void *), &v, 0); CASE(cuMemPoolDestroy, "null", (V), 0);
+  CASE(cuMemCreate, "null", (CUhandle *, Z, const void *, L), 0, 2 * MIB, &good, 0); CASE(cuMemCreate, "no prop", (CUhandle *, Z, const void *, L), &h, 2 * MIB, 0, 0); CASE(cuMemCreate, "zero", (CUhandle *, Z, const void *, L), &h, 0, &good, 0); CASE(cuMemCreate, "odd", (CUhandle *, Z, const void *, L), &h, 4097, &good, 0); CASE(cuMemCreate, "flags", (CUhandle *, Z, const void *, L), &h, 2 * MIB, &good, 1); CASE(cuMemCreate, "kind", (CUhandle *, Z, const void *, L), &h, 2 * MIB, &kind, 0); CASE(cuMemCreate, "far", (CUhandle *, Z, const void *, L), &h, 2 * MIB, &far, 0); CASE(cuMemCreate, "nowhere", (CUhandle *, Z, const void *, L), &h, 2 * MIB, &host, 0);
+  CASE(cuMemRelease, "zero", (CUhandle), 0); CASE(cuMemRelease, "bad", (CUhandle), 0x7777); CASE(cuMemRetainAllocationHandle, "null", (CUhandle *, V), 0, 0); CASE(cuMemRetainAllocationHandle, "bad", (CUhandle *, V), &h, (V)bad);
+  CASE(cuMemMap, "bad", (P, Z, Z, CUhandle, L), bad, 2 * MIB, 0, 0x7777, 0); CASE(cuMemUnmap, "bad", (P, Z), bad, 2 * MIB); CASE(cuMemUnmap, "zero", (P, Z), 0, 0);
+  CASE(cuMemGetAllocationPropertiesFromHandle, "null", (void *, CUhandle), 0, 0x7777); CASE(cuMemGetAllocationPropertiesFromHandle, "bad", (void *, CUhandle), buffer, 0x7777);
+  CASE(cuMemGetAddressRange_v2, "nulls", (P *, Z *, P), 0, 0, bad); CASE(cuMemGetAddressRange_v2, "bad", (P *, Z *, P), &p, &z, bad); CASE(cuMemGetAddressRange, "bad", (U *, U *, U), &u, &w, 77);
+  CASE(cuPointerGetAttribute, "null", (V, int, P), 0, 9, bad); CASE(cuPointerGetAttribute, "bad", (V, int, P), buffer, 9, bad); CASE(cuPointerGetAttribute, "attribute", (V, int, P), buffer, 9999, bad);
+  CASE(cuPointerGetAttributes, "nulls", (U, int *, V *, P), 1, 0, 0, bad); CASE(cuPointerGetAttributes, "none", (U, int *, V *, P), 0, &i, &v, bad); CASE(cuPointerSetAttribute, "null", (V, int, P), 0, 6, bad);
+  CASE(cuIpcGetMemHandle, "null", (V, P), 0, bad); CASE(cuIpcGetMemHandle, "bad", (V, P), buffer, bad); CASE(cuMemGetHandleForAddressRange, "null", (V, P, Z, int, L), 0, bad, 4096, 1, 0); CASE(cuMemGetHandleForAddressRange, "bad", (V, P, Z, int, L), buffer, bad, 4096, 1, 0);
+  CASE(cuGetProcAddress, "nulls", (const char *, V *, int, L), 0, 0, 12000, 0); CASE(cuGetProcAddress, "absent", (const char *, V *, int, L), "cuNoSuchThing", &v, 12000, 0); CASE(cuGetProcAddress_v2, "nulls", (const char *, V *, int, L, int *), 0, 0, 12000, 0, 0); CASE(cuGetProcAddress_v2, "no status", (const char *, V *, int, L, int *), "cuMemAlloc", &v, 12000, 0, 0); CASE(cuGetProcAddress_v2, "flags", (const char *, V *, int, L, int *), "cuMemAlloc", &v, 12000, 999, &i); CASE(cuGetProcAddress_v2, "old", (const char *, V *, int, L, int *), "cuMemAllocAsync", &v, 10000, 0, &i); printf("old status=%d\n", i); CASE(cuGetProcAddress_v2, "absent", (const char *, V *, int, L, int *), "cuNoSuchThing", &v, 12000, 0, &i); printf("absent status=%d\n", i);
+  CASE(cuCtxDestroy_v2, "null", (V), 0); CASE(cuDevicePrimaryCtxRelease_v2, "device", (int), 99); CASE(cuDevicePrimaryCtxReset_v2, "device", (int), 99);
+}
+static void story_nulls(void) { printf("-- before init=0\n"); nulls(); start(); OK(p_cuCtxSetCurrent(0)); printf("-- without context=0\n"); nulls(); OK(p_cuCtxSetCurrent(context)); printf("-- with context=0\n"); nulls(); }
+
 int main(int c, char **v) {
   if (c < 3) return 2;
   setvbuf(stdout, 0, _IOLBF, 0); resolve(v[1]); const char *what = v[2];
@@ -274,6 +308,7 @@ int main(int c, char **v) {
   else if (!strcmp(what, "fork")) story_fork();
   else if (!strcmp(what, "reset")) story_reset();
   else if (!strcmp(what, "see")) story_see();
+  else if (!strcmp(what, "nulls")) story_nulls();
   else return 2;
   printf("done=1\n");
   return 0;
