@@ -41,6 +41,8 @@ pub enum Constraint {
     /// Some of the interval is in another segment of the instance and SKU.
     SkuOverlap,
     MeterEvent,
+    HostBoot,
+    Eviction,
     /// A row of this id.
     RowId,
 }
@@ -104,6 +106,10 @@ const NAMES: &[(Constraint, &str, &str)] = &[
         "meter_events_pkey",
         "meter_events.host_id, meter_events.boot_id, meter_events.seq",
     ),
+    (Constraint::HostBoot, "host_boots_pkey", "host_boots.host_id, host_boots.boot_id"),
+    (Constraint::Eviction, "evictions_pkey", "evictions.host_id, evictions.instance_id"),
+    (Constraint::RowId, "instance_plans_pkey", "instance_plans.instance_id"),
+    (Constraint::RowId, "placement_turns_pkey", "placement_turns.id"),
     (Constraint::RowId, "tenants_pkey", "tenants.id"),
     (Constraint::RowId, "users_pkey", "users.id"),
     (Constraint::RowId, "refresh_tokens_pkey", "refresh_tokens.id"),
