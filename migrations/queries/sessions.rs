@@ -1,10 +1,10 @@
 //! Refresh tokens.
 
 use sqlx::{query, query_as};
-use tarn_protocol::ids::{RefreshTokenId, SessionId, UserId};
+use tarn_protocol::ids::{RefreshTokenId, SessionId, TenantId, UserId};
 use tarn_protocol::units::Timestamp;
 use tarn_rows::secrets::SecretDigest;
-use tarn_rows::sessions::{RefreshTokenRaw, RefreshTokenRow};
+use tarn_rows::sessions::{RefreshTokenRaw, RefreshTokenRow, SessionProofRaw, SessionProofRow};
 
 use super::{Conn, Result, put, take};
 
@@ -71,4 +71,27 @@ pub async fn revoke_sessions_of_user(conn: &mut Conn, user: &UserId, now: Timest
         now.as_micros()
     );
     Ok(done.execute(conn).await?.rows_affected())
+}
+
+/// The auth extractor's proof that a session still stands for `user` in `tenant`, in one statement. `None`: no such membership.
+pub async fn session_proof(
+    conn: &mut Conn,
+    user: &UserId,
+    tenant: &TenantId,
+    session: &SessionId,
+) -> Result<Option<SessionProofRow>> {
+    query_as!(
+        SessionProofRaw,
+        r#"SELECT u.operator, u.token_epoch, m.role, EXISTS (
+               SELECT 1 FROM refresh_tokens t WHERE t.session_id = $3 AND t.revoked_at IS NULL
+           ) AS "live!: bool"
+           FROM users u JOIN memberships m ON m.user_id = u.id WHERE u.id = $1 AND m.tenant_id = $2"#,
+        user.as_str(),
+        tenant.as_str(),
+        session.as_str()
+    )
+    .fetch_optional(conn)
+    .await?
+    .map(take)
+    .transpose()
 }

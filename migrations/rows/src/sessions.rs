@@ -3,6 +3,7 @@
 use tarn_protocol::ids::{RefreshTokenId, SessionId, TenantId, UserId};
 use tarn_protocol::units::Timestamp;
 
+use crate::accounts::Role;
 use crate::secrets::SecretDigest;
 use crate::stored::rows;
 
@@ -17,5 +18,14 @@ rows! {
         expires_at: Timestamp,
         rotated_at: Option<Timestamp>,
         revoked_at: Option<Timestamp>,
+    }
+    /// Whether an access token's claims still hold, in one reading.
+    SessionProofRow / SessionProofRaw {
+        operator: bool,
+        token_epoch: i64,
+        /// In the token's tenant.
+        role: Role,
+        /// The login was not ended.
+        live: bool,
     }
 }

@@ -6,7 +6,7 @@ use tarn_rows::accounts::{MemberRow, MembershipRow, Role, SshKeyRow, TenantRow, 
 use tarn_rows::api_keys::ApiKeyRow;
 use tarn_rows::idempotency::IdempotencyRow;
 use tarn_rows::secrets::SecretDigest;
-use tarn_rows::sessions::RefreshTokenRow;
+use tarn_rows::sessions::{RefreshTokenRow, SessionProofRow};
 use tarn_rows::{Page, TenantScope};
 
 use super::calls;
@@ -42,6 +42,7 @@ calls! { sessions {
     insert_refresh_token(token: &RefreshTokenRow) -> ();
     refresh_token(secret: &SecretDigest) -> Option<RefreshTokenRow>;
     rotate_refresh_token(id: &RefreshTokenId, now: Timestamp) -> bool;
+    session_proof(user: &UserId, tenant: &TenantId, session: &SessionId) -> Option<SessionProofRow>;
     revoke_session(session: &SessionId, now: Timestamp) -> u64;
     revoke_sessions_of_user(user: &UserId, now: Timestamp) -> u64;
 } }
