@@ -43,7 +43,10 @@ impl Entropy for SeededEntropy {
     fn fill(&self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(32) {
             let place = self.drawn.fetch_add(1, Ordering::Relaxed);
-            let block = Sha256::new().chain_update(self.seed.to_be_bytes()).chain_update(place.to_be_bytes()).finalize();
+            let block = Sha256::new()
+                .chain_update(self.seed.to_be_bytes())
+                .chain_update(place.to_be_bytes())
+                .finalize();
             chunk.copy_from_slice(&block[..chunk.len()]);
         }
     }

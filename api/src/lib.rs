@@ -1,10 +1,12 @@
 //! Tarn control plane: HTTP API, workers and the tarn command.
 //!
 //! * [`http`]: the surface: one file per noun, extractors, the error document.
+//! * [`app`]: use cases, each one transaction.
 //! * [`auth`]: who is asking: sessions, API keys, roles and scopes.
 //! * [`serve`]: a running control plane in this process.
 //! * [`state`], [`config`], [`clock`], [`entropy`], [`wakeups`]: what everything below `main` is given.
 
+pub mod app;
 pub mod auth;
 pub mod clock;
 pub mod config;

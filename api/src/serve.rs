@@ -4,10 +4,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tarn_store::{Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::app::money::payments::{LocalPayments, NoPayments, PaymentProvider};
+use crate::app::money::wallet;
+use crate::app::once::InFlight;
 use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 use crate::entropy::{Entropy, OsEntropy};
@@ -25,6 +29,8 @@ const FORGET_EVERY: Duration = Duration::from_secs(60);
 pub enum ServeError {
     #[error("cannot use the data directory or the address")]
     Io(#[from] std::io::Error),
+    #[error("cannot open the database")]
+    Store(#[from] StoreError),
     #[error("cannot prepare authentication")]
     Auth(#[from] AuthError),
 }
@@ -69,11 +75,19 @@ pub async fn serve_with(config: Config, ambient: Ambient) -> Result<Server, Serv
 }
 
 /// Everything but the listener: for commands that work on the same data.
-#[expect(clippy::unused_async, reason = "connects to the store")]
 pub async fn open(config: Config, ambient: Ambient) -> Result<AppState, ServeError> {
     std::fs::create_dir_all(&config.data_dir)?;
     let auth = Auth::new(&config, ambient.entropy.as_ref())?;
+    let store = Store::connect(&config.database()).await?;
+    store.migrate().await?;
+    let now = ambient.clock.now();
+    store.write(move |tx| Box::pin(async move { wallet::open_system_accounts(tx, now).await })).await?;
+    let payments: Arc<dyn PaymentProvider> =
+        if config.local_payments { Arc::new(LocalPayments) } else { Arc::new(NoPayments) };
     Ok(AppState {
+        store,
+        payments,
+        in_flight: Arc::new(InFlight::default()),
         limits: Arc::new(RateLimits::new(config.rates)),
         config: Arc::new(config),
         clock: ambient.clock,

@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 
+use tarn_store::Store;
+
+use crate::app::money::payments::PaymentProvider;
+use crate::app::once::InFlight;
 use crate::auth::access_token::{AccessTokens, TokenError};
 use crate::auth::password::{PasswordError, Passwords};
 use crate::auth::signing_key::{SigningKey, SigningKeyError};
@@ -16,11 +20,14 @@ use crate::wakeups::Wakeups;
 /// Cheap to clone: everything in it is shared.
 #[derive(Debug, Clone)]
 pub struct AppState {
+    pub store: Store,
     pub config: Arc<Config>,
     pub clock: Arc<dyn Clock>,
     pub entropy: Arc<dyn Entropy>,
     pub wakeups: Arc<Wakeups>,
     pub auth: Arc<Auth>,
+    pub payments: Arc<dyn PaymentProvider>,
+    pub in_flight: Arc<InFlight>,
     pub limits: Arc<RateLimits>,
     pub metrics: Arc<Metrics>,
 }

@@ -1,10 +1,20 @@
 //! From a credential to an identity, by one read of the database.
 
+use subtle::ConstantTimeEq;
 use tarn_protocol::ids::{ApiKeyId, SessionId, TenantId, UserId};
+use tarn_protocol::units::Timestamp;
+use tarn_rows::TenantScope;
 use tarn_rows::accounts::Role;
+use tarn_rows::api_keys::ApiKeyRow;
 
+use crate::auth::api_key::{self, ApiKeySecret};
+use crate::auth::role;
 use crate::auth::scope::{Scope, Scopes};
 use crate::http::error::{ApiError, ApiResult, Code};
+use crate::state::AppState;
+
+/// How exact `last_used_at` is: one write per key and minute, not one per request.
+const NOTE_USE_SECONDS: i64 = 60;
 
 /// Who acts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +55,63 @@ impl Identity {
     }
 }
 
-/// Proves a credential: an API key by its shape, anything else as an access token.
-pub async fn identify(_state: &crate::state::AppState, _credential: &str) -> ApiResult<Identity> {
-    Err(ApiError::new(Code::Unauthenticated, "the store is not connected yet"))
+/// Proves a credential: an API key by its prefix, anything else as an access token.
+pub async fn identify(state: &AppState, credential: &str) -> ApiResult<Identity> {
+    if credential.starts_with(api_key::PREFIX) {
+        key(state, credential).await
+    } else {
+        person(state, credential).await
+    }
+}
+
+fn unauthenticated() -> ApiError {
+    ApiError::new(Code::Unauthenticated, "this credential is unknown, expired or revoked")
+}
+
+async fn person(state: &AppState, token: &str) -> ApiResult<Identity> {
+    let claims = state.auth.tokens.verify(token, state.clock.now()).map_err(|_| unauthenticated())?;
+    let proof =
+        state.store.reader().await?.session_proof(&claims.sub, &claims.tenant, &claims.session).await?;
+    let proof = proof.filter(|proof| proof.live && proof.token_epoch == claims.epoch);
+    let proof = proof.ok_or_else(unauthenticated)?;
+    let scopes = role::scopes_of(proof.role);
+    Ok(Identity {
+        actor: Actor::Person { user_id: claims.sub, session_id: claims.session, role: proof.role },
+        tenant_id: claims.tenant,
+        scopes: if proof.operator { scopes.with(Scope::Admin) } else { scopes },
+    })
+}
+
+async fn key(state: &AppState, text: &str) -> ApiResult<Identity> {
+    let digest = ApiKeySecret::parse(text).ok_or_else(unauthenticated)?.digest();
+    let now = state.clock.now();
+    let mut tx = state.store.reader().await?;
+    let row = tx.api_key_by_secret(&digest).await?.ok_or_else(unauthenticated)?;
+    let maker = tx.user(&row.created_by).await?;
+    drop(tx);
+    let same = row.secret_sha256.as_str().as_bytes().ct_eq(digest.as_str().as_bytes());
+    let live = row.revoked_at.is_none() && row.expires_at.is_none_or(|expires_at| now < expires_at);
+    if !(bool::from(same) && live) {
+        return Err(unauthenticated());
+    }
+    used(state, &row, now).await;
+    let by_operator = maker.is_some_and(|maker| maker.operator);
+    let scopes = row.scopes.0.iter().filter_map(|scope| scope.parse().ok());
+    let scopes: Scopes = scopes.filter(|scope| *scope != Scope::Admin || by_operator).collect();
+    let actor = Actor::Key { key_id: row.id, made_by: row.created_by };
+    Ok(Identity { actor, tenant_id: row.tenant_id, scopes })
+}
+
+/// Notes the use of a key, at most once in [`NOTE_USE_SECONDS`]. Not being able to is no reason to refuse the call.
+async fn used(state: &AppState, row: &ApiKeyRow, now: Timestamp) {
+    let since = now.plus_seconds(-NOTE_USE_SECONDS);
+    if row.last_used_at.is_some_and(|used_at| used_at >= since) {
+        return;
+    }
+    let (scope, id) = (TenantScope::proven(row.tenant_id.clone()), row.id.clone());
+    let noted =
+        state.store.write(move |tx| Box::pin(async move { tx.touch_api_key(&scope, &id, now, since).await }));
+    if let Err(error) = noted.await {
+        tracing::warn!(%error, key = row.id.as_str(), "could not note the use of a key");
+    }
 }

@@ -52,7 +52,11 @@ pub struct UnknownScope(String);
 impl FromStr for Scope {
     type Err = UnknownScope;
     fn from_str(text: &str) -> Result<Self, UnknownScope> {
-        Self::ALL.iter().copied().find(|scope| scope.as_str() == text).ok_or_else(|| UnknownScope(text.to_owned()))
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|scope| scope.as_str() == text)
+            .ok_or_else(|| UnknownScope(text.to_owned()))
     }
 }
 

@@ -31,6 +31,6 @@ pub fn six_digits(mut value: u32) -> String {
 }
 
 /// What is stored of a secret.
-pub fn digest(secret: &str) -> SecretDigest {
-    SecretDigest::from_bytes(Sha256::digest(secret.as_bytes()).into())
+pub fn digest(secret: impl AsRef<[u8]>) -> SecretDigest {
+    SecretDigest::from_bytes(Sha256::digest(secret.as_ref()).into())
 }

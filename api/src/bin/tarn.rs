@@ -10,7 +10,11 @@ use tarn_api::serve;
 use tracing_subscriber::EnvFilter;
 
 #[derive(Debug, Parser)]
-#[command(name = "tarn", version, about = "Rent pooled GPUs: several cards as one device, one of them billed")]
+#[command(
+    name = "tarn",
+    version,
+    about = "Rent pooled GPUs: several cards as one device, one of them billed"
+)]
 struct Command {
     #[command(flatten)]
     place: Place,

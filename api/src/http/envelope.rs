@@ -90,7 +90,9 @@ fn written_out(mut response: Response, context: &RequestContext, path: &str) -> 
     let error = match response.extensions_mut().remove::<ApiError>() {
         Some(error) => error,
         // A replayed answer, or a document that is already written.
-        None if response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == PROBLEM_JSON) => return response,
+        None if response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == PROBLEM_JSON) => {
+            return response;
+        }
         None => ApiError::of_status(status),
     };
     if error.code().status().is_server_error() {

@@ -11,6 +11,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tarn_store::StoreError;
 use utoipa::ToSchema;
 
 /// Declares the codes with their status and title, so that none can lack one.
@@ -230,6 +231,19 @@ impl IntoResponse for ApiError {
         let mut response = self.code().status().into_response();
         response.extensions_mut().insert(self);
         response
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Busy(_) | StoreError::Unavailable(_) | StoreError::Ended => {
+                Self::new(Code::Unavailable, "the database is busy; try again with the same Idempotency-Key")
+                    .retry_after_seconds(1)
+                    .caused_by(error)
+            }
+            error => Self::internal(error),
+        }
     }
 }
 

@@ -5,11 +5,11 @@ use axum::http::StatusCode;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::http::error::{ApiError, ApiResult};
+use crate::http::error::{ApiError, ApiResult, Code};
 use crate::state::AppState;
 
 pub fn routes() -> OpenApiRouter<AppState> {
-    OpenApiRouter::new().routes(routes!(healthz)).routes(routes!(metrics))
+    OpenApiRouter::new().routes(routes!(healthz)).routes(routes!(readyz)).routes(routes!(metrics))
 }
 
 /// The process answers
@@ -17,6 +17,16 @@ pub fn routes() -> OpenApiRouter<AppState> {
     responses((status = NO_CONTENT, description = "Alive")))]
 async fn healthz() -> StatusCode {
     StatusCode::NO_CONTENT
+}
+
+/// The database answers
+#[utoipa::path(get, path = "/readyz", tag = "service", operation_id = "get_readiness", security(()),
+    responses((status = NO_CONTENT, description = "Ready for requests")))]
+async fn readyz(State(state): State<AppState>) -> ApiResult<StatusCode> {
+    let no_database = |error| ApiError::new(Code::Unavailable, "no database").caused_by(error);
+    let mut tx = state.store.reader().await.map_err(no_database)?;
+    tx.offers().await.map_err(no_database)?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Counters in the Prometheus text format

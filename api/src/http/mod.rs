@@ -16,15 +16,37 @@ use crate::http::error::{ApiError, Code};
 use crate::openapi;
 use crate::state::AppState;
 
+pub mod admin;
+pub mod amount;
+pub mod api_keys;
+pub mod charges;
 pub mod envelope;
 pub mod error;
 pub mod extract;
 pub mod health;
+pub mod instant;
+pub mod ledger;
+pub mod once;
 pub mod rate_limit;
+pub mod sessions;
+pub mod ssh_keys;
+pub mod tenants;
+pub mod wallet;
 
 /// Every documented route. A new noun adds its line here.
 fn documented() -> OpenApiRouter<AppState> {
-    OpenApiRouter::with_openapi(openapi::base()).merge(health::routes())
+    OpenApiRouter::with_openapi(openapi::base())
+        .merge(sessions::routes())
+        .merge(tenants::routes())
+        .merge(api_keys::routes())
+        .merge(ssh_keys::routes())
+        .merge(wallet::routes())
+        .merge(charges::routes())
+        .merge(ledger::routes())
+        .merge(admin::price_book::routes())
+        .merge(admin::tenants::routes())
+        .merge(admin::credits::routes())
+        .merge(health::routes())
 }
 
 /// The document that clients are generated from.

@@ -57,7 +57,9 @@ impl<K: Hash + Eq + Clone> Limit<K> {
     fn take(&self, key: &K) -> Result<Allowance, ApiError> {
         let quota = self.quota.get();
         match self.buckets.check_key(key) {
-            Ok(state) => Ok(Allowance { policy: self.policy, quota, remaining: state.remaining_burst_capacity() }),
+            Ok(state) => {
+                Ok(Allowance { policy: self.policy, quota, remaining: state.remaining_burst_capacity() })
+            }
             Err(until) => {
                 let wait = until.wait_time_from(DefaultClock::default().now());
                 let detail = format!("more than {quota} requests per minute for this {}", self.policy);

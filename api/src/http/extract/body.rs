@@ -30,14 +30,15 @@ impl<T: Serialize> IntoResponse for Json<T> {
 
 /// The raw bytes of a JSON body.
 pub async fn read<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, ApiError> {
-    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind =
+        request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let essence = kind.split(';').next().unwrap_or_default().trim();
     if !essence.eq_ignore_ascii_case("application/json") {
         return Err(ApiError::new(Code::UnsupportedMediaType, "the content type must be application/json"));
     }
-    Bytes::from_request(request, state).await.map_err(|rejection| {
-        ApiError::of_status(rejection.status()).caused_by(rejection)
-    })
+    Bytes::from_request(request, state)
+        .await
+        .map_err(|rejection| ApiError::of_status(rejection.status()).caused_by(rejection))
 }
 
 /// Broken JSON is 400; JSON that is not the document is 422 with the place.
@@ -51,7 +52,9 @@ pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
             _ => ApiError::new(Code::MalformedRequest, format!("not JSON: {inner}")),
         }
     })?;
-    deserializer.end().map_err(|error| ApiError::new(Code::MalformedRequest, format!("not JSON: {error}")))?;
+    deserializer
+        .end()
+        .map_err(|error| ApiError::new(Code::MalformedRequest, format!("not JSON: {error}")))?;
     Ok(value)
 }
 

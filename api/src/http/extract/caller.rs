@@ -93,7 +93,9 @@ impl FromRequestParts<AppState> for SignedIn {
             Actor::Person { user_id, session_id, role } => {
                 Ok(Self { user_id, session_id, tenant_id: identity.tenant_id, role })
             }
-            Actor::Key { .. } => Err(ApiError::new(Code::Forbidden, "an API key cannot do this; sign in as a person")),
+            Actor::Key { .. } => {
+                Err(ApiError::new(Code::Forbidden, "an API key cannot do this; sign in as a person"))
+            }
         }
     }
 }
@@ -148,6 +150,21 @@ impl<P: Permission> TenantCaller<P> {
 impl Operator {
     pub fn actor_id(&self) -> &str {
         self.0.actor.id()
+    }
+
+    /// The person who acts, also behind a key.
+    pub const fn user_id(&self) -> &UserId {
+        self.0.actor.user_id()
+    }
+
+    /// Operators act on any tenant; it may be absent, then the store finds nothing.
+    pub const fn scope_of(&self, tenant_id: TenantId) -> TenantScope {
+        TenantScope::proven(tenant_id)
+    }
+
+    /// The operator's own tenant, under which their calls are remembered.
+    pub fn own_scope(&self) -> TenantScope {
+        TenantScope::proven(self.0.tenant_id.clone())
     }
 }
 

@@ -5,7 +5,8 @@
 
 pub mod body;
 pub mod caller;
-
+pub mod once;
 pub mod page;
 pub mod path;
 pub mod query;
+pub mod sign_in;

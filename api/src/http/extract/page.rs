@@ -116,12 +116,17 @@ impl PageWanted {
     }
 
     /// Rows to ask the store for: one more than the page, to see whether there is another.
-    pub fn fetch(&self) -> i64 {
-        i64::from(self.limit) + 1
+    pub fn rows<'id, Id: std::fmt::Display>(&self, after: Option<&'id Id>) -> tarn_rows::Page<'id, Id> {
+        tarn_rows::Page { after, limit: self.limit + 1 }
     }
 
-    /// The page from up to [`Self::fetch`] rows in list order.
-    pub fn page<R, T>(&self, mut rows: Vec<R>, id_of: impl Fn(&R) -> String, document: impl Fn(R) -> T) -> Page<T> {
+    /// The page from up to [`Self::rows`] rows in list order.
+    pub fn page<R, T>(
+        &self,
+        mut rows: Vec<R>,
+        id_of: impl Fn(&R) -> String,
+        document: impl Fn(R) -> T,
+    ) -> Page<T> {
         let limit = self.limit as usize;
         let more = rows.len() > limit;
         rows.truncate(limit);

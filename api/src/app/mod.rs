@@ -1,0 +1,7 @@
+//! Use cases that cross domains: each one function, one transaction, one error enum.
+//!
+//! A handler extracts, calls one of these and converts; nothing here knows HTTP. Time and entropy come from [`crate::state::AppState`].
+
+pub mod money;
+pub mod once;
+pub mod people;

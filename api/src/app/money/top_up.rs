@@ -1,0 +1,55 @@
+//! Cash and credit into a wallet.
+
+use tarn_billing::grant::{Grant, GrantKind, GrantTerms, InvalidGrant};
+use tarn_billing::money::Micros;
+use tarn_protocol::ids::{GrantId, TenantId};
+use tarn_protocol::units::Timestamp;
+use tarn_rows::TenantScope;
+use tarn_store::Tx;
+
+use crate::app::money::payments::Payment;
+use crate::app::money::wallet::{self, FundingError};
+use crate::state::AppState;
+
+pub const TOP_UP_MIN: Micros = Micros::new(1_000_000);
+pub const TOP_UP_MAX: Micros = Micros::new(100_000_000_000);
+
+/// The grant of a confirmed payment.
+pub fn cash(state: &AppState, tenant_id: TenantId, payment: &Payment) -> Result<Grant, InvalidGrant> {
+    let now = state.clock.now();
+    Grant::new(GrantTerms {
+        id: GrantId::new(now, state.entropy.bits()),
+        tenant_id,
+        kind: GrantKind::Cash,
+        priority: 0,
+        amount: payment.amount,
+        granted_at: now,
+        expires_at: None,
+    })
+}
+
+/// Credit that an operator gives.
+pub fn credit(
+    state: &AppState,
+    tenant_id: TenantId,
+    kind: GrantKind,
+    amount: Micros,
+    expires_at: Option<Timestamp>,
+) -> Result<Grant, InvalidGrant> {
+    let now = state.clock.now();
+    let id = GrantId::new(now, state.entropy.bits());
+    Grant::new(GrantTerms { id, tenant_id, kind, priority: 10, amount, granted_at: now, expires_at })
+}
+
+/// Puts `grant` into the wallet.
+pub async fn put(
+    tx: &mut Tx,
+    scope: &TenantScope,
+    grant: &Grant,
+    payment: Option<Payment>,
+    memo: &str,
+) -> Result<(), FundingError> {
+    tx.lock_wallets(scope).await?;
+    wallet::fund(tx, scope, grant, payment.map(|payment| payment.external), memo).await?;
+    Ok(())
+}

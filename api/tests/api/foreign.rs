@@ -1,0 +1,57 @@
+//! One of everything that a tenant can own, by the name of its path parameter, for the walk of the document.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use crate::harness::{Api, Person};
+
+pub type Ids = BTreeMap<&'static str, String>;
+
+/// Makes `owner`'s things. A new kind of path parameter needs a line here.
+pub async fn ids(api: &Api, owner: &Person) -> Ids {
+    let friend = api.person().await;
+    let members = format!("/v1/tenants/{}/members", owner.tenant_id);
+    api.post(&owner.access, &members, json!({"email": friend.email, "role": "viewer"})).await.is(201);
+    let key = api
+        .post(&owner.access, "/v1/api-keys", json!({"name": "x", "scopes": ["offers:read"]}))
+        .await
+        .is(201);
+    let public_key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIE1z0gLEWK4jSNDnQGuKtUvuS8nJ6SMdbkWLKxkCLdKC";
+    let ssh_key =
+        api.post(&owner.access, "/v1/ssh-keys", json!({"name": "x", "public_key": public_key})).await.is(201);
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    BTreeMap::from([
+        ("tenant_id", owner.tenant_id.clone()),
+        ("user_id", friend.user_id),
+        ("key_id", text(&key["id"])),
+        ("ssh_key_id", text(&ssh_key["id"])),
+    ])
+}
+
+/// An id of the right form that names nothing.
+pub fn absent(parameter: &str, body: &str) -> String {
+    let prefix = match parameter {
+        "tenant_id" => "ten",
+        "user_id" => "usr",
+        "key_id" => "key",
+        "ssh_key_id" => "ssh",
+        "charge_id" => "seg",
+        "instance_id" => "ins",
+        "host_id" => "hst",
+        "certificate_id" => "crt",
+        "offer_id" => return "pool-1".to_owned(),
+        "gpu_uuid" => return "GPU-00000000-0000-0000-0000-000000000000".to_owned(),
+        other => panic!("foreign.rs knows no {{{other}}}"),
+    };
+    format!("{prefix}_{body}")
+}
+
+/// After the walk, everything is as it was.
+pub async fn untouched(api: &Api, owner: &Person, ids: &Ids) {
+    let key = api.get(&owner.access, &format!("/v1/api-keys/{}", ids["key_id"])).await.is(200);
+    assert!(key["revoked_at"].is_null());
+    api.get(&owner.access, &format!("/v1/ssh-keys/{}", ids["ssh_key_id"])).await.is(200);
+    let members = api.get(&owner.access, &format!("/v1/tenants/{}/members", owner.tenant_id)).await.is(200);
+    assert!(members["items"].as_array().unwrap().iter().any(|member| member["role"] == "viewer"));
+}
