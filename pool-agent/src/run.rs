@@ -30,6 +30,9 @@ use crate::sync::{self, Workers};
 use crate::usage::UsageSpool;
 use crate::wanted::WantedBook;
 
+/// Memory with which each link of a pool is looked at again before the pool starts: one granule.
+const VERIFY_BYTES: Bytes = Bytes::mib(2);
+
 /// Configuration, read once.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -139,6 +142,7 @@ fn surroundings(
         driver_dir: driver_dir.clone(),
         driver_version: cards.driver_version().to_owned(),
         bytes: options.probe_bytes,
+        verify_bytes: VERIFY_BYTES,
         deadline: options.probe_deadline,
     };
     let beside =

@@ -152,7 +152,8 @@ proptest! {
         let step = next(&record, Some(&wanted(generation, goal)), &facts);
         if matches!(step, Step::Launch) {
             prop_assert_eq!(goal, Goal::Running);
-            prop_assert!(stage.process().is_none() || process == ProcessFact::NotStarted { waiting: false });
+            let never_ran = ProcessFact::NotStarted { waiting: false };
+            prop_assert!(stage.process().is_none() || process == never_ran);
         }
         if step == Step::Remove {
             prop_assert_eq!(goal, Goal::Absent);

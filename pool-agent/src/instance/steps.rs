@@ -101,7 +101,7 @@ impl Worker {
     fn verify_link(&self, donor: &DesiredDonor) -> Done {
         let primary = &self.record.spec.primary;
         let circumstances = circumstances(&self.around.cards, primary, &donor.uuid);
-        let probe = self.around.prober.probe(primary, &donor.uuid, circumstances);
+        let probe = self.around.prober.verify(primary, &donor.uuid, circumstances);
         let refused = match &probe.outcome {
             ProbeOutcome::Failed { reason, detail } => Some((
                 if reason == "p2p_data_mismatch" {

@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use nvml_wrapper::enum_wrappers::device::{P2pCapabilitiesIndex, P2pStatus, TopologyLevel};
-use nvml_wrapper::structs::device::FieldId;
+use nvml_wrapper::structs::device::{CudaComputeCapability, FieldId};
 use nvml_wrapper::sys_exports::field_id::NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON;
 use nvml_wrapper::{Device, Nvml};
 use tarn_protocol::hardware::{LinkClass, LinkHint};
@@ -155,13 +155,21 @@ pub fn nvlink_speed(device: &Device<'_>, version: u32) -> u64 {
             _ => None,
         }
     });
-    told.filter(|speed| *speed > 0).unwrap_or(match version {
+    told.filter(|speed| *speed > 0)
+        .unwrap_or_else(|| published_speed(version, device.cuda_compute_capability().ok()))
+}
+
+/// What NVIDIA publishes for one link and direction: https://www.nvidia.com/en-us/data-center/nvlink/ and the GA102 white paper.
+fn published_speed(version: u32, capability: Option<CudaComputeCapability>) -> u64 {
+    let consumer_ampere = capability.is_some_and(|found| found.major == 8 && found.minor > 0);
+    match version {
+        0 => 0,
         1 => 20_000,
+        3 if consumer_ampere => 14_062,
         2 | 3 => 25_000,
         4 => 26_562,
         5.. => 50_000,
-        0 => 0,
-    })
+    }
 }
 
 #[cfg(test)]

@@ -25,7 +25,9 @@ pub struct Prober {
     /// Where the driver's libraries are; `None` leaves it to the loader.
     pub driver_dir: Option<PathBuf>,
     pub driver_version: String,
+    /// Memory with which a certificate is made, and with which a link is looked at again before a pool starts.
     pub bytes: Bytes,
+    pub verify_bytes: Bytes,
     pub deadline: Duration,
 }
 
@@ -34,6 +36,12 @@ const EXPORTER: &str = "exporter";
 const IMPORTER: &str = "importer";
 
 impl Prober {
+    /// The quick look before a pool starts.
+    pub fn verify(&self, from: &GpuUuid, to: &GpuUuid, circumstances: Circumstances) -> LinkProbe {
+        let quick = Self { bytes: self.verify_bytes, ..self.clone() };
+        quick.probe(from, to, circumstances)
+    }
+
     /// Probes `from → to`. Always returns: what went wrong is in the outcome.
     pub fn probe(&self, from: &GpuUuid, to: &GpuUuid, circumstances: Circumstances) -> LinkProbe {
         let mut result = self.outcome(from, to, circumstances.class);
@@ -199,6 +207,7 @@ mod tests {
             driver_dir: None,
             driver_version: String::new(),
             bytes: Bytes::mib(2),
+            verify_bytes: Bytes::mib(2),
             deadline: Duration::from_secs(5),
         };
         let circumstances = Circumstances {

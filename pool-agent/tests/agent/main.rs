@@ -1,0 +1,13 @@
+//! The real agent, broker, stand-ins and tenant program on a simulated host, under a control plane of a few lines.
+//!
+//! Needs the workspace's artefacts beside the test executable.
+
+mod control_plane;
+mod entry_paths;
+mod fencing;
+mod gpus;
+mod host;
+mod kills;
+mod life;
+mod money;
+mod probes;
