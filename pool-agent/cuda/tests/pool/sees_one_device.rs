@@ -99,7 +99,8 @@ fn donors_stay_hidden_whatever_the_tenant_asks_for() {
 fn every_placement_policy_carries_the_whole_story() {
     use tarn_protocol::pool_config::Placement::{Balanced, Interleave, LocalFirst};
     for (placement, granule) in [(LocalFirst, 2), (Interleave, 256), (Balanced, 2)] {
-        let shape = Shape { donor_bytes: Bytes::mib(24_320), ..Shape::placed(placement, Bytes::mib(granule)) };
+        let shape =
+            Shape { donor_bytes: Bytes::mib(24_320), ..Shape::placed(placement, Bytes::mib(granule)) };
         let rig = Rig::new(&shape);
         if placement == Interleave {
             let mut tenant = rig.spawn("dlopen", &["hold", &Bytes::gib(8).get().to_string()]);
@@ -169,7 +170,11 @@ fn the_cap_holds_over_all_processes_and_families() {
 /// Every line of the story, run with the driver found in `lib`.
 fn answers(lib: &std::path::Path) -> Vec<String> {
     let mut command = Command::new(crate::rig::tenant(false));
-    command.args(["dlopen", "nulls"]).env_clear().env("LD_LIBRARY_PATH", lib).env("CUDA_VISIBLE_DEVICES", "0");
+    command
+        .args(["dlopen", "nulls"])
+        .env_clear()
+        .env("LD_LIBRARY_PATH", lib)
+        .env("CUDA_VISIBLE_DEVICES", "0");
     let output = command.output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "ended with {} after:\n{text}", output.status);
@@ -185,4 +190,41 @@ fn m7_null_and_invalid_parameters_get_the_drivers_own_answer() {
     let expected = drivers.iter().map(|line| line.replace("=absent", "=500"));
     let differing: Vec<_> = ours.iter().zip(expected).filter(|(ours, driver)| *ours != driver).collect();
     assert!(differing.is_empty() && ours.len() == drivers.len(), "ours, driver's: {differing:#?}");
+}
+
+/// What the resolver of the library in `lib` says of every form in the headers.
+fn resolutions(lib: &std::path::Path) -> Vec<String> {
+    let forms = std::fs::File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/data/driver_forms.tsv")).unwrap();
+    let mut command = Command::new(crate::rig::tenant(false));
+    command.args(["dlopen", "symbols"]).arg(lib.join("libcuda.so.1")).stdin(forms);
+    let output = command.env_clear().env("LD_LIBRARY_PATH", lib).output().unwrap();
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn v11_the_resolver_substitutes_every_hooked_form_and_no_other() {
+    let rig = Rig::new(&Shape::default());
+    let ours = resolutions(&rig.lib());
+    let drivers = resolutions(&rig.host.lib_dir());
+    assert!(ours.len() > 600 && ours.len() == drivers.len());
+    let verdicts = include_str!("../../data/verdicts.tsv");
+    let hooked = |name: &str| {
+        verdicts.lines().any(|line| line.split('\t').take(2).collect::<Vec<_>>() == [name, "hooked"])
+    };
+    for (our, driver) in ours.iter().zip(&drivers).filter(|(our, _)| our.contains(" result ")) {
+        let (our_answer, our_owner) = our.rsplit_once(' ').unwrap();
+        let (driver_answer, _) = driver.rsplit_once(' ').unwrap();
+        assert_eq!(our_answer, driver_answer, "result and status are the driver's");
+        let found = driver_answer.ends_with(" status 0");
+        let expected = if !found {
+            "none"
+        } else if hooked(our.split(' ').next().unwrap()) {
+            "standin"
+        } else {
+            "driver"
+        };
+        assert_eq!(our_owner, expected, "{our}");
+    }
+    assert_eq!(rig.log(), "", "no form is new to the table");
 }

@@ -295,6 +295,17 @@ static void nulls(void) {
 }
 static void story_nulls(void) { printf("-- before init=0\n"); nulls(); start(); OK(p_cuCtxSetCurrent(0)); printf("-- without context=0\n"); nulls(); OK(p_cuCtxSetCurrent(context)); printf("-- with context=0\n"); nulls(); }
 
+/* V11: asks the resolver for every form on stdin (name, version, flavour); prints what it said and whose function it is. */
+static void story_symbols(const char *own) {
+  CUresult (*get)(const char *, void **, int, unsigned long long, int *) = (CUresult (*)(const char *, void **, int, unsigned long long, int *))look("cuGetProcAddress_v2"); char line[256], name[128], flavour[16]; int version;
+  while (fgets(line, sizeof line, stdin)) {
+    if (sscanf(line, "%127s %d %15s", name, &version, flavour) != 3) continue;
+    void *at = 0; int status = -1; Dl_info info = { 0 }; CUresult r = get(name, &at, version, strcmp(flavour, "plain") ? 2 : 0, &status);
+    if (at) dladdr(at, &info);
+    printf("%s %d %s result %d status %d %s\n", name, version, flavour, r, status, !at ? "none" : info.dli_fname && !strcmp(info.dli_fname, own) ? "standin" : "driver");
+  }
+}
+
 int main(int c, char **v) {
   if (c < 3) return 2;
   setvbuf(stdout, 0, _IOLBF, 0); resolve(v[1]); const char *what = v[2];
@@ -309,6 +320,7 @@ int main(int c, char **v) {
   else if (!strcmp(what, "reset")) story_reset();
   else if (!strcmp(what, "see")) story_see();
   else if (!strcmp(what, "nulls")) story_nulls();
+  else if (!strcmp(what, "symbols")) story_symbols(v[3]);
   else return 2;
   printf("done=1\n");
   return 0;
