@@ -1,6 +1,7 @@
 //! The stand-in driver through the real loader, on the simulated driver, with a real broker.
 
 #![allow(clippy::disallowed_methods, reason = "tests own their clock")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 mod rig;
 mod sees_one_device;

@@ -15,7 +15,7 @@ use tarn_protocol::units::{Bytes, Generation, Timestamp};
 use tarn_sim::Host;
 
 /// Longest wait for anything.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Where the built artefacts lie: beside the test executable's directory.
 pub fn artefacts() -> PathBuf {

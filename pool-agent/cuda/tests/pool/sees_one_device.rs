@@ -46,6 +46,20 @@ fn v13_every_way_to_load_the_driver_meets_the_stand_in() {
 }
 
 #[test]
+fn a_rust_program_fills_and_verifies_the_pool() {
+    let rig = Rig::new(&Shape::default());
+    let mut witness = Command::new(crate::rig::artefact("tarn-witness"));
+    witness.arg("--json").env_clear().env("LD_LIBRARY_PATH", rig.lib());
+    let output = witness.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["devices"], 1, "{report}");
+    assert_eq!(report["total_bytes"], rig.config.total_bytes().get(), "{report}");
+    assert!(report["verified_bytes"].as_u64().unwrap() > Bytes::gib(90).get(), "{report}");
+    until("the cards are empty", || rig.cards.iter().all(|&card| rig.used(card) == 0));
+}
+
+#[test]
 fn v13_python_ctypes_meets_the_stand_in() {
     const SCRIPT: &str = "\
 import ctypes

@@ -155,10 +155,16 @@ fn a_forked_child_takes_nothing_of_its_parent() {
 #[test]
 fn m19_many_processes_start_at_a_barrier() {
     let rig = Rig::new(&Shape::default());
-    for count in ["256", "1000"] {
+    let start = |count: &str| {
         let mut many = rig.spawn("linked", &["barrier", count]);
         many.end();
         println!("{count} processes: {:?}", many.facts);
-    }
+        many.number("wall_us")
+    };
+    let few = start("256");
+    assert!(few < 2_000_000, "256 processes took {few} microseconds");
+    let many = start("1000");
+    // Linear is 4; a shared machine is given twice that before it counts as worse.
+    assert!(many < 8 * few.max(250_000), "{few} microseconds for 256 processes, {many} for 1,000");
     all_reclaimed(&rig);
 }
