@@ -3,6 +3,7 @@
 use sqlx::{query, query_as};
 use tarn_protocol::ids::{HostId, InstanceId, OfferId};
 use tarn_protocol::units::Timestamp;
+use tarn_provisioner::lifecycle::State;
 use tarn_rows::instances::{InstanceFilter, InstanceRaw, InstanceRow, ObservationRow};
 use tarn_rows::{Page, TenantScope};
 
@@ -115,7 +116,7 @@ pub async fn instances(
          ORDER BY id LIMIT $6",
         scope.as_str(),
         page.above(),
-        filter.state.map(|state| state.as_str()),
+        filter.state.map(State::as_str),
         filter.offer_id.as_ref().map(OfferId::as_str),
         filter.terminated,
         page.limit()

@@ -70,45 +70,52 @@ pub async fn post_transfer(conn: &mut Conn, transfer: &TransferRow) -> Result<Po
     let sides = [(&transfer.debit_account_id, debited), (&transfer.credit_account_id, amount)];
     // Wallets first: their rows are the lock under which two attempts at one transfer come one after the other.
     let mut moved: [Option<(i64, i64)>; 2] = [None, None];
-    for (side, (account, change)) in sides.into_iter().enumerate() {
-        if !wallet(conn, account).await? {
-            continue;
-        }
+    let wallets = which_are_wallets(conn, transfer).await?;
+    for (side, (account, change)) in sides.into_iter().enumerate().filter(|(side, _)| wallets[*side]) {
         moved[side] = move_wallet(conn, account, change).await?;
         if moved[side].is_none() {
             undo(conn, sides, moved).await?;
-            return Ok(match posted_before(conn, transfer).await? {
-                Some(same) => same,
-                None => Posting::Insufficient,
-            });
+            return Ok(posted_before(conn, transfer).await?.unwrap_or(Posting::Insufficient));
         }
     }
     if !insert_transfer(conn, transfer).await? {
         undo(conn, sides, moved).await?;
         return Ok(posted_before(conn, transfer).await?.unwrap_or(Posting::Conflicting));
     }
-    for ((account, change), moved) in sides.into_iter().zip(moved) {
-        query!(
-            "INSERT INTO entries (transfer_id, account_id, amount_micros, seq, balance_after_micros, created_at)
-             VALUES ($1, $2, $3, $4, $5, $6)",
-            transfer.id.as_str(),
-            account.as_str(),
-            change.get(),
-            moved.map(|(seq, _)| seq),
-            moved.map(|(_, balance)| balance),
-            transfer.created_at.as_micros()
-        )
-        .execute(&mut *conn)
-        .await?;
-    }
+    let [debit, credit] = moved.map(Option::unzip);
+    query!(
+        "INSERT INTO entries (transfer_id, account_id, amount_micros, seq, balance_after_micros, created_at)
+         VALUES ($1, $2, $3, $4, $5, $10), ($1, $6, $7, $8, $9, $10)",
+        transfer.id.as_str(),
+        transfer.debit_account_id.as_str(),
+        debited.get(),
+        debit.0,
+        debit.1,
+        transfer.credit_account_id.as_str(),
+        amount.get(),
+        credit.0,
+        credit.1,
+        transfer.created_at.as_micros()
+    )
+    .execute(conn)
+    .await?;
     Ok(Posting::Posted)
 }
 
-async fn wallet(conn: &mut Conn, account: &AccountId) -> Result<bool> {
-    let row =
-        query!("SELECT kind FROM accounts WHERE id = $1", account.as_str()).fetch_optional(conn).await?;
-    let kind = row.map(|row| take::<AccountKind>(row.kind)).transpose()?;
-    Ok(kind.is_some_and(AccountKind::wallet))
+/// Of the debit and the credit side. An account that is not there is none, and fails the insert.
+async fn which_are_wallets(conn: &mut Conn, transfer: &TransferRow) -> Result<[bool; 2]> {
+    let kinds = query!(
+        r#"SELECT (SELECT kind FROM accounts WHERE id = $1) AS "debit?: String",
+               (SELECT kind FROM accounts WHERE id = $2) AS "credit?: String""#,
+        transfer.debit_account_id.as_str(),
+        transfer.credit_account_id.as_str()
+    )
+    .fetch_one(conn)
+    .await?;
+    let wallet = |kind: Option<String>| -> Result<bool> {
+        Ok(kind.map(take::<AccountKind>).transpose()?.is_some_and(AccountKind::wallet))
+    };
+    Ok([wallet(kinds.debit)?, wallet(kinds.credit)?])
 }
 
 /// The new seq and balance, or `None` if the wallet does not cover it.

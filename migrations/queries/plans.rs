@@ -77,8 +77,11 @@ pub async fn order_eviction(conn: &mut Conn, eviction: &EvictionRow) -> Result<b
 
 /// The copy is gone.
 pub async fn finish_eviction(conn: &mut Conn, host: &HostId, instance: &InstanceId) -> Result<bool> {
-    let done =
-        query!("DELETE FROM evictions WHERE host_id = $1 AND instance_id = $2", host.as_str(), instance.as_str());
+    let done = query!(
+        "DELETE FROM evictions WHERE host_id = $1 AND instance_id = $2",
+        host.as_str(),
+        instance.as_str()
+    );
     Ok(done.execute(conn).await?.rows_affected() == 1)
 }
 

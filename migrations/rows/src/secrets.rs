@@ -17,7 +17,8 @@ pub struct InvalidDigest;
 impl SecretDigest {
     /// From the 32 bytes of the hash.
     pub fn from_bytes(hash: [u8; 32]) -> Self {
-        Self(hash.iter().map(|byte| format!("{byte:02x}")).collect())
+        let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).expect("a nibble is a hex digit");
+        Self(hash.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect())
     }
 
     pub fn as_str(&self) -> &str {

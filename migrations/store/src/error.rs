@@ -72,8 +72,7 @@ impl From<sqlx::Error> for StoreError {
                 Err(source) => Self::Query(E::Decode(source)),
             },
             E::Database(refusal) => refused(refusal),
-            E::PoolTimedOut => Self::Busy(error),
-            E::Io(_) | E::Tls(_) | E::Protocol(_) | E::PoolClosed | E::WorkerCrashed => {
+            E::PoolTimedOut | E::Io(_) | E::Tls(_) | E::Protocol(_) | E::PoolClosed | E::WorkerCrashed => {
                 Self::Unavailable(error)
             }
             other => Self::Query(other),
@@ -126,6 +125,8 @@ fn refused_by_postgres(refusal: Box<dyn DatabaseError>, code: &str) -> StoreErro
         "23001" => StoreError::Immutable { rule: name },
         // serialization_failure, deadlock_detected, lock_not_available
         "40001" | "40P01" | "55P03" => StoreError::Busy(sqlx::Error::Database(refusal)),
+        // query_canceled: the statement took longer than any should
+        "57014" => StoreError::Unavailable(sqlx::Error::Database(refusal)),
         // connection exceptions, too many connections, shutdown
         _ if code.starts_with("08") || code.starts_with("53") || code.starts_with("57P") => {
             StoreError::Unavailable(sqlx::Error::Database(refusal))

@@ -127,8 +127,14 @@ impl Store {
         let again = |error: StoreError| {
             if error.lost_a_race() { Err(error.into()) } else { Ok(Err(error.into())) }
         };
-        let mut tx = match self.begin_write().await {
+        let (conn, begin) = match self.write_connection().await {
+            Ok(connected) => connected,
+            Err(error) => return Ok(Err(error.into())),
+        };
+        let mut tx = match Tx::begin(conn, begin).await {
             Ok(tx) => tx,
+            // The server may have restarted under an idle connection, and nothing happened yet.
+            Err(error @ StoreError::Unavailable(_)) => return Err(error.into()),
             Err(error) => return again(error),
         };
         match work(&mut tx).await {
@@ -144,16 +150,15 @@ impl Store {
         }
     }
 
-    async fn begin_write(&self) -> Result<Tx, StoreError> {
-        match &*self.engine {
-            Engine::Sqlite { writer, .. } => {
-                Tx::begin(Conn::Sqlite(writer.acquire().await?), "BEGIN IMMEDIATE").await
-            }
+    /// A connection of the writer, and the statement that begins its transaction.
+    async fn write_connection(&self) -> Result<(Conn, &'static str), StoreError> {
+        Ok(match &*self.engine {
+            Engine::Sqlite { writer, .. } => (Conn::Sqlite(writer.acquire().await?), "BEGIN IMMEDIATE"),
             Engine::Postgres { writer, .. } => {
-                let conn = Conn::Postgres(writer.acquire().await?);
-                Tx::begin(conn, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE").await
+                let begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
+                (Conn::Postgres(writer.acquire().await?), begin)
             }
-        }
+        })
     }
 
     /// A connection that cannot write, for statements that each see the newest commit. Dropping it gives it back.

@@ -79,16 +79,16 @@ impl Tx {
     where
         E: From<StoreError>,
     {
-        let before = self.poisoned;
+        let before = (self.poisoned, self.lost_a_race);
         self.run("SAVEPOINT part").await?;
         let done = work(self).await;
-        if done.is_ok() && self.poisoned == before {
+        if done.is_ok() && self.poisoned == before.0 {
             self.run("RELEASE SAVEPOINT part").await?;
             return done;
         }
         self.run("ROLLBACK TO SAVEPOINT part").await?;
         self.run("RELEASE SAVEPOINT part").await?;
-        self.poisoned = before;
+        (self.poisoned, self.lost_a_race) = before;
         match done {
             Ok(_) => Err(StoreError::Poisoned.into()),
             failed => failed,

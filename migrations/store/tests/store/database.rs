@@ -69,6 +69,7 @@ pub fn server_url() -> &'static str {
 /// Starts a server that ends, with its files, when this process does: its keeper waits for the end of a pipe that only this process
 /// holds open.
 fn start_server() -> String {
+    static KEEPER: OnceLock<Child> = OnceLock::new();
     let programs = programs();
     let root = runs_as_root();
     // PostgreSQL refuses to run as root.
@@ -99,7 +100,6 @@ fn start_server() -> String {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    static KEEPER: OnceLock<Child> = OnceLock::new();
     KEEPER.get_or_init(|| keeper);
     let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
     wait_for_server(&url, &directory);

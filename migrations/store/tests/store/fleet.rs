@@ -155,7 +155,7 @@ async fn a_new_certificate_supersedes_the_old_one_and_its_order(store: Store, _u
         assert_eq!(tx.probe_orders_of_host(&host.id).await?, [order]);
         tx.insert_certificate(&new).await?;
         assert!(tx.probe_orders_of_host(&host.id).await?.is_empty());
-        assert_eq!(tx.certificates_of_host(&host.id).await?, [new.clone()]);
+        assert_eq!(tx.certificates_of_host(&host.id).await?, [new]);
         assert_eq!(tx.certificate(&old.id).await?.unwrap().superseded_at, Some(at(2)));
         assert_eq!(tx.fleet_links().await?.len(), 1);
         assert_eq!(tx.revoke_certificates_of_gpu(&to, "xid", at(3)).await?, 1);

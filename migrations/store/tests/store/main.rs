@@ -2,6 +2,8 @@
 //!
 //! PostgreSQL is the server at `TARN_TEST_POSTGRES_URL`, or one that the first test starts and that goes with this process.
 
+#![allow(clippy::unwrap_used, reason = "the whole crate is tests")]
+
 /// Runs each named `async fn(Fresh) -> Fresh`-shaped test on both engines.
 macro_rules! on_both_engines {
     ($($name:ident,)*) => {
