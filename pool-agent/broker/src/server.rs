@@ -26,8 +26,10 @@ use crate::wire::{self, WireError};
 
 /// Messages taken from one client before the next gets its turn.
 const MESSAGES_PER_TURN: usize = 16;
-/// Connections: a slot for every process, as many observers (the NVML stand-in of each process), and the agent's.
-const CLIENTS_MAX: usize = 2 * SLOTS_MAX + 16;
+/// Connections of the instance: a slot for every process, and as many observers (the NVML stand-in of each process).
+const TENANTS_MAX: usize = 2 * SLOTS_MAX;
+/// Connections in all: the host's own observers get in when the instance has used up its share.
+const CLIENTS_MAX: usize = TENANTS_MAX + 16;
 /// A connection that has not said hello by then is dropped.
 const HELLO_WITHIN: Duration = Duration::from_secs(5);
 /// Rounds a request waits for memory while other clients keep talking.
@@ -51,7 +53,7 @@ pub enum ServeError {
 /// What a connection may do, learnt from the kernel and from its first message.
 #[derive(Debug, Clone, Copy)]
 enum Stage {
-    Silent { standing: Standing, since: Duration },
+    Silent { standing: Standing },
     Tenant { nonce: Nonce, slot: u32 },
     Observer,
 }
@@ -77,6 +79,8 @@ pub struct Server<M: DonorMemory> {
     listener: OwnedFd,
     epoll: OwnedFd,
     peers: BTreeMap<Client, Peer>,
+    /// Connections that have not said hello, oldest first, and since when.
+    silent: BTreeMap<Client, Duration>,
     waiting: Vec<Waiting>,
     next_client: u64,
 }
@@ -118,6 +122,7 @@ impl<M: DonorMemory> Server<M> {
             listener,
             epoll,
             peers: BTreeMap::new(),
+            silent: BTreeMap::new(),
             waiting: Vec::new(),
             next_client: FIRST_CLIENT,
         })
@@ -163,11 +168,8 @@ impl<M: DonorMemory> Server<M> {
         if !self.waiting.is_empty() {
             return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
         }
-        let hellos = self.peers.values().filter_map(|peer| match peer.stage {
-            Stage::Silent { since, .. } => Some(since + HELLO_WITHIN),
-            Stage::Tenant { .. } | Stage::Observer => None,
-        });
-        let wake = hellos.chain(self.desk.next_wake()).min()?;
+        let hello = self.silent.first_key_value().map(|(_, since)| *since + HELLO_WITHIN);
+        let wake = hello.into_iter().chain(self.desk.next_wake()).min()?;
         Timespec::try_from(wake.saturating_sub(now)).ok()
     }
 
@@ -184,7 +186,12 @@ impl<M: DonorMemory> Server<M> {
             };
             let Ok(peer) = rustix::net::sockopt::socket_peercred(&socket) else { continue };
             let standing = self.admission.judge(&peer, &Proc);
-            if standing == Standing::Stranger || self.peers.len() >= CLIENTS_MAX {
+            let most = match standing {
+                Standing::Stranger => 0,
+                Standing::Tenant => TENANTS_MAX,
+                Standing::Observer => CLIENTS_MAX,
+            };
+            if self.peers.len() >= most {
                 tracing::warn!(pid = peer.pid.as_raw_nonzero().get(), uid = peer.uid.as_raw(), "refused");
                 let _ = wire::send_reply(&socket, Reply::new(Status::Forbidden), &[]);
                 continue;
@@ -196,7 +203,8 @@ impl<M: DonorMemory> Server<M> {
                 continue;
             }
             let pid = peer.pid.as_raw_nonzero().get().cast_unsigned();
-            self.peers.insert(client, Peer { socket, pid, stage: Stage::Silent { standing, since: now } });
+            self.peers.insert(client, Peer { socket, pid, stage: Stage::Silent { standing } });
+            self.silent.insert(client, now);
         }
     }
 
@@ -220,7 +228,7 @@ impl<M: DonorMemory> Server<M> {
     fn handle(&mut self, client: Client, request: Request, now: Duration) -> Result<(), ServeError> {
         let Some(peer) = self.peers.get(&client) else { return Ok(()) };
         match peer.stage {
-            Stage::Silent { standing, .. } => self.greet(client, standing, &request, now),
+            Stage::Silent { standing } => self.greet(client, standing, &request, now),
             Stage::Observer => self.send(client, &Answer::Reply(Reply::new(Status::Forbidden)), now),
             Stage::Tenant { nonce, .. } => {
                 let answer = self.desk.answer(Caller { client, nonce }, &request, now, false)?;
@@ -253,6 +261,7 @@ impl<M: DonorMemory> Server<M> {
     }
 
     fn welcome(&mut self, client: Client, nonce: Option<u64>, now: Duration) -> Result<(), ServeError> {
+        self.silent.remove(&client);
         let Some(peer) = self.peers.get_mut(&client) else { return Ok(()) };
         let reply = if let Some(nonce) = nonce {
             let reply = self.desk.greet(peer.pid);
@@ -303,10 +312,8 @@ impl<M: DonorMemory> Server<M> {
     }
 
     fn drop_silent(&mut self, now: Duration) -> Result<(), ServeError> {
-        let late =
-            |peer: &Peer| matches!(peer.stage, Stage::Silent { since, .. } if since + HELLO_WITHIN <= now);
-        let silent: Vec<Client> =
-            self.peers.iter().filter(|(_, peer)| late(peer)).map(|(&client, _)| client).collect();
+        let late = self.silent.iter().take_while(|(_, since)| **since + HELLO_WITHIN <= now);
+        let silent: Vec<Client> = late.map(|(&client, _)| client).collect();
         for client in silent {
             self.part(client, now)?;
         }
@@ -315,6 +322,7 @@ impl<M: DonorMemory> Server<M> {
 
     /// Forgets a connection and reclaims what it held. Closing the socket removes it from the epoll.
     fn part(&mut self, client: Client, now: Duration) -> Result<(), ServeError> {
+        self.silent.remove(&client);
         let Some(peer) = self.peers.remove(&client) else { return Ok(()) };
         if let Stage::Tenant { slot, .. } = peer.stage {
             let reclaimed = self.desk.leave(client, slot, now)?;

@@ -27,10 +27,12 @@ unsafe impl Sync for Seat {}
 fn seat() -> &'static Seat {
     static SEAT: OnceLock<Seat> = OnceLock::new();
     SEAT.get_or_init(|| {
-        std::panic::set_hook(Box::new(|panic| log::warn(&format!("cuda: {panic}"))));
         let directory = own_directory();
         let real = directory.as_deref().map_or(std::ptr::null_mut(), open_real);
-        Seat { config: directory.as_deref().and_then(read_config), real }
+        let config = directory.as_deref().and_then(read_config);
+        // Last: the hook reads what is being made here.
+        std::panic::set_hook(Box::new(|panic| log::warn(&format!("cuda: {panic}"))));
+        Seat { real, config }
     })
 }
 

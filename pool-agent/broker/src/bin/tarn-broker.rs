@@ -4,13 +4,15 @@
 
 #![allow(unsafe_code)] // Signals as a descriptor, and the descriptor limit, have no safe interface here.
 
+use std::fs::File;
 use std::io::Write;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Parser;
+use rustix::fs::FlockOperation;
 use tarn_broker::admission::Admission;
 use tarn_broker::donors::Donors;
 use tarn_broker::server::{Server, listen};
@@ -49,6 +51,8 @@ struct Options {
 fn main() -> anyhow::Result<()> {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
+        // Whoever read stderr may be gone; that is no reason to fail.
+        .log_internal_errors(false)
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()),
         )
@@ -57,6 +61,7 @@ fn main() -> anyhow::Result<()> {
     let stop = stop_signals().context("cannot watch for signals")?;
     raise_descriptor_limit();
 
+    let _only = only_broker(&options.state)?;
     let config = PoolConfig::read(&options.config)?;
     let uuids = config.donors.iter().map(|donor| donor.uuid.clone()).collect();
     let donors = Donors::open(uuids, options.nvml.as_os_str())?;
@@ -81,6 +86,15 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Two brokers over one ledger would lend every byte twice. The lock goes with the process, however it ends.
+fn only_broker(state: &Path) -> anyhow::Result<File> {
+    let path = state.with_extension("lock");
+    let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
+        .with_context(|| format!("another broker serves {}", state.display()))?;
+    Ok(file)
+}
+
 fn announce(ready_fd: Option<RawFd>) -> std::io::Result<()> {
     match ready_fd {
         None => {
@@ -90,7 +104,7 @@ fn announce(ready_fd: Option<RawFd>) -> std::io::Result<()> {
         }
         Some(fd) => {
             // SAFETY: the starter passed this descriptor for us to own; it is used here only and closed after the line.
-            let mut file = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+            let mut file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
             file.write_all(b"ready\n")
         }
     }

@@ -55,7 +55,8 @@ fn a_rust_program_fills_and_verifies_the_pool() {
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["devices"], 1, "{report}");
     assert_eq!(report["total_bytes"], rig.config.total_bytes().get(), "{report}");
-    assert!(report["verified_bytes"].as_u64().unwrap() > Bytes::gib(90).get(), "{report}");
+    assert!(report["allocated_bytes"].as_u64().unwrap() > Bytes::gib(90).get(), "{report}");
+    assert!(report["granules"].as_u64().unwrap() > 45_000 && report["mismatches"] == 0, "{report}");
     until("the cards are empty", || rig.cards.iter().all(|&card| rig.used(card) == 0));
 }
 
