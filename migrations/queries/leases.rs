@@ -39,6 +39,9 @@ pub async fn insert_lease(
     gpus: &[LeaseGpuRow],
 ) -> Result<()> {
     let row = put(lease)?;
+    // In order of UUID, so that two leases that want the same cards wait for each other in one order and never deadlock.
+    let mut cards = gpus.iter().map(put).collect::<Result<Vec<_>>>()?;
+    cards.sort_by(|a, b| a.gpu_uuid.cmp(&b.gpu_uuid));
     query!(
         "INSERT INTO leases (id, instance_id, tenant_id, host_id, generation, created_at, released_at)
          VALUES ($1, $2, $3, $4, $5, $6, $7)",
@@ -52,23 +55,19 @@ pub async fn insert_lease(
     )
     .execute(&mut *conn)
     .await?;
-    // In order of UUID, so that two leases that want the same cards wait for each other in one order and never deadlock.
-    let mut sorted: Vec<&LeaseGpuRow> = gpus.iter().collect();
-    sorted.sort_by(|a, b| a.gpu_uuid.cmp(&b.gpu_uuid));
-    for gpu in sorted {
-        let gpu_row = put(gpu)?;
+    for card in cards {
         query!(
             "INSERT INTO lease_gpus (lease_id, gpu_uuid, place, link_class, grade, read_mb_per_second,
                  certificate_id, released_at)
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
             row.id,
-            gpu_row.gpu_uuid,
-            gpu_row.place,
-            gpu_row.link_class,
-            gpu_row.grade,
-            gpu_row.read_mb_per_second,
-            gpu_row.certificate_id,
-            gpu_row.released_at
+            card.gpu_uuid,
+            card.place,
+            card.link_class,
+            card.grade,
+            card.read_mb_per_second,
+            card.certificate_id,
+            card.released_at
         )
         .execute(&mut *conn)
         .await?;

@@ -37,6 +37,7 @@ calls! { grants {
 calls! { holds {
     place_hold(scope: &TenantScope, hold: &HoldRow) -> bool;
     resolve_hold(scope: &TenantScope, id: &HoldId, state: HoldState, now: Timestamp) -> Option<HoldRow>;
+    expire_holds(scope: &TenantScope, now: Timestamp) -> u64;
     holds_pending(scope: &TenantScope) -> Vec<HoldRow>;
     holds_expired(now: Timestamp) -> Vec<HoldRow>;
 } }

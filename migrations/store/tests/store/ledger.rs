@@ -116,6 +116,10 @@ async fn holds_reserve_and_resolve_once(store: Store, _url: String) {
         assert_eq!(tx.resolve_hold(&scope, &held[0], HoldState::Voided, at(2)).await?, None);
         assert_eq!(tx.post_transfer(&spend).await?, Posting::Posted);
         assert_eq!(tx.holds_expired(at(60)).await?.len(), 1);
+        assert_eq!(tx.expire_holds(&scope, at(59)).await?, 0);
+        assert_eq!(tx.expire_holds(&other, at(60)).await?, 0);
+        assert_eq!(tx.expire_holds(&scope, at(60)).await?, 1);
+        assert!(tx.holds_pending(&scope).await?.is_empty());
         Done::Ok(())
     })
     .await
