@@ -23,7 +23,7 @@ use crate::wakeups::Wakeups;
 
 /// How long open requests may finish after a stop was asked for.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
-const FORGET_EVERY: Duration = Duration::from_secs(60);
+const FORGET_EVERY: Duration = Duration::from_mins(1);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {

@@ -4,4 +4,5 @@
 
 pub mod money;
 pub mod once;
+pub mod operators;
 pub mod people;

@@ -62,7 +62,9 @@ impl SigningKey {
 
     /// A public name of this key, for a token's `kid`.
     pub fn name(&self) -> String {
-        self.derive("name")[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+        let derived = self.derive("name");
+        let (first, _) = derived.split_first_chunk().expect("32 bytes have a first 8");
+        format!("{:016x}", u64::from_be_bytes(*first))
     }
 }
 

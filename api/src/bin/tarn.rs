@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use tarn_api::app::operators::{join_tokens, promote};
+use tarn_api::app::people::email::{Email, NewPassword};
 use tarn_api::config::Config;
 use tarn_api::serve;
 use tracing_subscriber::EnvFilter;
@@ -47,6 +49,26 @@ enum Action {
     Migrate,
     /// Print the OpenAPI document.
     Openapi,
+    /// What an operator does by hand, on the data itself.
+    #[command(subcommand)]
+    Admin(Admin),
+}
+
+#[derive(Debug, Subcommand)]
+enum Admin {
+    /// Make an operator of someone who has signed up, or of someone new with the password read from standard input.
+    CreateOperator {
+        #[arg(long)]
+        email: Email,
+        /// Sign them up with the first line of standard input as password.
+        #[arg(long)]
+        password_stdin: bool,
+    },
+    /// Print a token with which one host joins, within a day.
+    CreateJoinToken {
+        #[arg(long, default_value = "local")]
+        region: String,
+    },
 }
 
 #[tokio::main]
@@ -73,8 +95,29 @@ async fn run(command: Command) -> anyhow::Result<()> {
         }
         Action::Migrate => drop(serve::open(config, serve::Ambient::of_system()).await?),
         Action::Openapi => print!("{}", tarn_api::openapi::text()),
+        Action::Admin(action) => administer(config, action).await?,
     }
     Ok(())
+}
+
+async fn administer(config: Config, action: Admin) -> anyhow::Result<()> {
+    let state = serve::open(config, serve::Ambient::of_system()).await?;
+    match action {
+        Admin::CreateOperator { email, password_stdin } => {
+            let password = if password_stdin { Some(password_from_stdin()?) } else { None };
+            promote::promote(&state, email.clone(), password).await?;
+            eprintln!("{} is an operator", email.as_str());
+        }
+        Admin::CreateJoinToken { region } => println!("{}", join_tokens::create(&state, region).await?.token),
+    }
+    state.store.close().await;
+    Ok(())
+}
+
+fn password_from_stdin() -> anyhow::Result<NewPassword> {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line)?;
+    Ok(line.trim_end_matches(['\r', '\n']).parse()?)
 }
 
 /// SIGTERM or Ctrl-C.

@@ -113,7 +113,7 @@ async fn create_api_key(
     Json(request): Json<CreateApiKeyRequest>,
 ) -> ApiResult<(StatusCode, [(HeaderName, String); 1], Json<NewApiKeyDocument>)> {
     let wish = NewApiKey {
-        name: tenants::name(request.name, "/name")?,
+        name: tenants::name(&request.name, "/name")?,
         scopes: request.scopes.into_iter().collect(),
         expires_at: request.expires_at.map(|Instant(at)| at),
     };

@@ -136,6 +136,7 @@ fn address_of(request: &Request) -> IpAddr {
 }
 
 /// A handler that panicked: logged with the panic's text, answered like any other fault of ours.
+#[expect(clippy::needless_pass_by_value, reason = "the form that the layer calls")]
 pub fn panicked(panic: Box<dyn std::any::Any + Send + 'static>) -> Response {
     let text = panic.downcast_ref::<String>().cloned();
     let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));

@@ -46,6 +46,7 @@ fn documented() -> OpenApiRouter<AppState> {
         .merge(admin::price_book::routes())
         .merge(admin::tenants::routes())
         .merge(admin::credits::routes())
+        .merge(admin::join_tokens::routes())
         .merge(health::routes())
 }
 

@@ -154,7 +154,7 @@ async fn sign_up(
     let password =
         request.password.parse().map_err(|error| ApiError::invalid("/password", format!("{error}")))?;
     let tenant_name =
-        crate::http::tenants::name(request.tenant_name.unwrap_or(request.email), "/tenant_name")?;
+        crate::http::tenants::name(request.tenant_name.as_ref().unwrap_or(&request.email), "/tenant_name")?;
     let session = sign_up::sign_up(&state, SignUp { email, password, tenant_name }).await?;
     Ok((StatusCode::CREATED, Json(document(&state, session))))
 }

@@ -96,7 +96,7 @@ async fn add_ssh_key(
     caller: TenantCaller<may::SshKeysWrite>,
     Json(request): Json<AddSshKeyRequest>,
 ) -> ApiResult<(StatusCode, [(HeaderName, String); 1], Json<SshKeyDocument>)> {
-    let name = tenants::name(request.name, "/name")?;
+    let name = tenants::name(&request.name, "/name")?;
     let key: SshPublicKey =
         request.public_key.parse().map_err(|error| ApiError::invalid("/public_key", format!("{error}")))?;
     let row = ssh_keys::add(&state, caller.scope(), name, &key).await?;

@@ -34,7 +34,7 @@ pub fn routes() -> OpenApiRouter<AppState> {
 }
 
 /// A name that people read: trimmed, of printable characters.
-pub(crate) fn name(text: String, pointer: &str) -> ApiResult<String> {
+pub(crate) fn name(text: &str, pointer: &str) -> ApiResult<String> {
     let name = text.trim();
     let length = name.chars().count();
     if (1..=NAME_CHARACTERS_MAX).contains(&length) && !name.chars().any(char::is_control) {
@@ -187,7 +187,7 @@ async fn create_tenant(
     caller: SignedIn,
     Json(request): Json<CreateTenantRequest>,
 ) -> ApiResult<(StatusCode, [(HeaderName, String); 1], Json<TenantDocument>)> {
-    let name = name(request.name, "/name")?;
+    let name = name(&request.name, "/name")?;
     let tenant = tenants::create_tenant(&state, caller.user_id, name).await?;
     let location = format!("/v1/tenants/{}", tenant.id);
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(tenant.into())))

@@ -123,7 +123,7 @@ impl From<InvalidGrant> for ApiError {
 }
 
 fn document(
-    balances: Vec<BalanceRow>,
+    balances: &[BalanceRow],
     grants: Vec<GrantRow>,
     burning: &[SegmentRow],
 ) -> Result<WalletDocument, OutOfRange> {
@@ -155,7 +155,7 @@ async fn get_wallet(
     let mut tx = state.store.reader().await?;
     let (balances, grants) = (tx.balances(caller.scope()).await?, tx.grants(caller.scope()).await?);
     let burning = tx.open_segments_of_tenant(caller.scope()).await?;
-    Ok(Json(document(balances, grants, &burning).map_err(ApiError::internal)?))
+    Ok(Json(document(&balances, grants, &burning).map_err(ApiError::internal)?))
 }
 
 /// Add cash

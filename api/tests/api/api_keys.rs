@@ -4,9 +4,14 @@ use serde_json::json;
 
 use crate::harness::Api;
 
-#[tokio::test]
-async fn a_key_is_shown_once_and_ends_at_once() {
-    let api = Api::start().await;
+on_both! {
+    a_key_is_shown_once_and_ends_at_once;
+    a_key_never_reaches_further_than_its_maker;
+    an_operators_key_administers_only_while_its_maker_does;
+    keys_expire;
+}
+
+async fn a_key_is_shown_once_and_ends_at_once(api: Api) {
     let person = api.person().await;
     let made = api
         .post(&person.access, "/v1/api-keys", json!({"name": "ci", "scopes": ["wallet:read"]}))
@@ -30,9 +35,7 @@ async fn a_key_is_shown_once_and_ends_at_once() {
     assert_eq!(api.delete(&person.access, &path).await.status, 204, "revoking twice is revoking once");
 }
 
-#[tokio::test]
-async fn a_key_never_reaches_further_than_its_maker() {
-    let api = Api::start().await;
+async fn a_key_never_reaches_further_than_its_maker(api: Api) {
     let person = api.person().await;
     let wish = |scopes: &[&str]| json!({"name": "x", "scopes": scopes});
     api.post(&person.access, "/v1/api-keys", wish(&["admin"])).await.fails(403, "forbidden");
@@ -43,9 +46,7 @@ async fn a_key_never_reaches_further_than_its_maker() {
     api.post(&maker, "/v1/api-keys", wish(&["wallet:write"])).await.fails(403, "forbidden");
 }
 
-#[tokio::test]
-async fn an_operators_key_administers_only_while_its_maker_does() {
-    let api = Api::start().await;
+async fn an_operators_key_administers_only_while_its_maker_does(api: Api) {
     let operator = api.operator().await;
     let key = api.key(&operator, &["admin"]).await;
     api.get(&key, "/v1/admin/tenants").await.is(200);
@@ -59,9 +60,7 @@ async fn an_operators_key_administers_only_while_its_maker_does() {
     api.get(&key, "/v1/admin/tenants").await.fails(403, "scope_missing");
 }
 
-#[tokio::test]
-async fn keys_expire() {
-    let api = Api::start().await;
+async fn keys_expire(api: Api) {
     let person = api.person().await;
     let wish = |expires_at: &str| json!({"name": "x", "scopes": ["offers:read"], "expires_at": expires_at});
     api.post(&person.access, "/v1/api-keys", wish("2020-01-01T00:00:00Z"))

@@ -12,6 +12,26 @@ use tarn_protocol::ids::UserId;
 use tarn_protocol::units::Timestamp;
 use tempfile::TempDir;
 
+use crate::database::Fresh;
+
+/// Declares each scenario as a test on SQLite and one on PostgreSQL.
+macro_rules! on_both {
+    ($($scenario:ident;)*) => {
+        mod on_sqlite {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $scenario() {
+                super::$scenario(crate::harness::Api::start().await).await;
+            })*
+        }
+        mod on_postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $scenario() {
+                super::$scenario(crate::harness::Api::start_on_postgres().await).await;
+            })*
+        }
+    };
+}
+
 pub const START: Timestamp = Timestamp::from_micros(1_800_000_000_000_000);
 pub const PASSWORD: &str = "correct horse battery";
 
@@ -88,6 +108,12 @@ pub fn config(data: &TempDir) -> Config {
 impl Api {
     pub async fn start() -> Self {
         Self::start_with(|config| config).await
+    }
+
+    /// On a database of its own in the tests' PostgreSQL server, which goes with the test process.
+    pub async fn start_on_postgres() -> Self {
+        let url = Fresh::empty_postgres().await;
+        Self::start_with(|config| Config { database_url: Some(url), ..config }).await
     }
 
     pub async fn start_with(change: impl FnOnce(Config) -> Config) -> Self {

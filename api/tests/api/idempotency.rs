@@ -6,6 +6,12 @@ use serde_json::{Value, json};
 
 use crate::harness::Api;
 
+on_both! {
+    b2_a_hundred_equal_topups_at_once_credit_once;
+    a_key_is_required_and_bound_to_its_request_and_its_tenant;
+    refusals_are_replayed_too;
+}
+
 const TOPUPS: &str = "/v1/wallet/topups";
 
 fn yuan(amount: &str) -> Value {
@@ -16,9 +22,7 @@ async fn cash(api: &Api, access: &str) -> String {
     api.get(access, "/v1/wallet").await.is(200)["cash"]["amount"].as_str().unwrap().to_owned()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn b2_a_hundred_equal_topups_at_once_credit_once() {
-    let api = Api::start().await;
+async fn b2_a_hundred_equal_topups_at_once_credit_once(api: Api) {
     let person = api.person().await;
     let calls = (0..100).map(|_| api.post_once(&person.access, TOPUPS, "one-and-only", yuan("50.00")));
     let mut statuses = BTreeMap::new();
@@ -41,9 +45,7 @@ async fn b2_a_hundred_equal_topups_at_once_credit_once() {
     assert_eq!(topups.as_array().unwrap().iter().filter(|line| line["kind"] == "top_up").count(), 1);
 }
 
-#[tokio::test]
-async fn a_key_is_required_and_bound_to_its_request_and_its_tenant() {
-    let api = Api::start().await;
+async fn a_key_is_required_and_bound_to_its_request_and_its_tenant(api: Api) {
     let (person, other) = (api.person().await, api.person().await);
     api.post(&person.access, TOPUPS, yuan("5.00")).await.fails(400, "idempotency_key_missing");
     api.post_once(&person.access, TOPUPS, "", yuan("5.00")).await.fails(400, "malformed_request");
@@ -56,9 +58,7 @@ async fn a_key_is_required_and_bound_to_its_request_and_its_tenant() {
     assert_eq!(cash(&api, &person.access).await, "10.00");
 }
 
-#[tokio::test]
-async fn refusals_are_replayed_too() {
-    let api = Api::start().await;
+async fn refusals_are_replayed_too(api: Api) {
     let operator = api.operator().await;
     let credit = json!({
         "tenant_id": "ten_01jf3z6v5w9x8y7z6a5b4c3d2e", "kind": "promo", "reason": "x",

@@ -1,10 +1,16 @@
 //! The control plane as its clients see it: in this process, on a loopback port, in virtual time.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot unwrap has failed")]
+
+#[macro_use]
+mod harness;
 mod api_keys;
 mod authorization;
 mod contract;
+#[path = "../../../migrations/store/tests/store/database.rs"]
+#[expect(dead_code, reason = "shared with the store's tests, which use all of it")]
+mod database;
 mod foreign;
-mod harness;
 mod idempotency;
 mod money;
 mod openapi;

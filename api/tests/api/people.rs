@@ -4,9 +4,17 @@ use serde_json::{Value, json};
 
 use crate::harness::{Api, PASSWORD, Person};
 
-#[tokio::test]
-async fn signing_up_gives_a_tenant_with_ten_yuan() {
-    let api = Api::start().await;
+on_both! {
+    signing_up_gives_a_tenant_with_ten_yuan;
+    a_wrong_login_says_nothing_about_the_email;
+    a_refresh_token_works_once_and_its_reuse_ends_the_session;
+    sessions_expire_and_end;
+    a_person_acts_for_one_tenant_at_a_time;
+    members_are_managed_by_admins_and_owners_by_owners;
+    ssh_keys_are_public_sound_and_known_once;
+}
+
+async fn signing_up_gives_a_tenant_with_ten_yuan(api: Api) {
     let person = api.person().await;
     let wallet = api.get(&person.access, "/v1/wallet").await.is(200);
     assert_eq!(wallet["available"], json!({"amount": "10.00", "currency": "CNY"}));
@@ -30,9 +38,7 @@ async fn signing_up_gives_a_tenant_with_ten_yuan() {
     }
 }
 
-#[tokio::test]
-async fn a_wrong_login_says_nothing_about_the_email() {
-    let api = Api::start().await;
+async fn a_wrong_login_says_nothing_about_the_email(api: Api) {
     let person = api.person().await;
     let wrong = |email: &str, password: &str| json!({"email": email, "password": password});
     let known = api
@@ -51,9 +57,7 @@ async fn refresh(api: &Api, token: &str) -> crate::harness::Got {
     api.post_openly("/v1/auth/refresh", json!({"refresh_token": token})).await
 }
 
-#[tokio::test]
-async fn a_refresh_token_works_once_and_its_reuse_ends_the_session() {
-    let api = Api::start().await;
+async fn a_refresh_token_works_once_and_its_reuse_ends_the_session(api: Api) {
     let person = api.person().await;
     let other_login = api.log_in(&person.email).await;
     let next = Person::from_session(&person.email, &refresh(&api, &person.refresh).await.is(200));
@@ -67,9 +71,7 @@ async fn a_refresh_token_works_once_and_its_reuse_ends_the_session() {
     refresh(&api, "tarn_refresh_never_issued").await.fails(401, "unauthenticated");
 }
 
-#[tokio::test]
-async fn sessions_expire_and_end() {
-    let api = Api::start().await;
+async fn sessions_expire_and_end(api: Api) {
     let person = api.person().await;
     api.clock.advance_seconds(15 * 60 + 31);
     api.get(&person.access, "/v1/auth/me").await.fails(401, "unauthenticated");
@@ -83,9 +85,7 @@ async fn sessions_expire_and_end() {
     refresh(&api, &person.refresh).await.fails(401, "unauthenticated");
 }
 
-#[tokio::test]
-async fn a_person_acts_for_one_tenant_at_a_time() {
-    let api = Api::start().await;
+async fn a_person_acts_for_one_tenant_at_a_time(api: Api) {
     let person = api.person().await;
     let second = api.post(&person.access, "/v1/tenants", json!({"name": "Second"})).await;
     assert_eq!(second.header("location"), format!("/v1/tenants/{}", second.body["id"].as_str().unwrap()));
@@ -110,9 +110,7 @@ async fn a_person_acts_for_one_tenant_at_a_time() {
         .fails(404, "not_found");
 }
 
-#[tokio::test]
-async fn members_are_managed_by_admins_and_owners_by_owners() {
-    let api = Api::start().await;
+async fn members_are_managed_by_admins_and_owners_by_owners(api: Api) {
     let (owner, friend) = (api.person().await, api.person().await);
     let members = format!("/v1/tenants/{}/members", owner.tenant_id);
     let add = |role: &str| json!({"email": friend.email, "role": role});
@@ -139,9 +137,7 @@ async fn members_are_managed_by_admins_and_owners_by_owners() {
     api.delete(&owner.access, &of_friend).await.fails(404, "not_found");
 }
 
-#[tokio::test]
-async fn ssh_keys_are_public_sound_and_known_once() {
-    let api = Api::start().await;
+async fn ssh_keys_are_public_sound_and_known_once(api: Api) {
     let person = api.person().await;
     let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIE1z0gLEWK4jSNDnQGuKtUvuS8nJ6SMdbkWLKxkCLdKC";
     let added = api

@@ -101,7 +101,7 @@ fn grant_row(grant: &Grant) -> GrantRow {
         id: terms.id.clone(),
         tenant_id: terms.tenant_id.clone(),
         kind: terms.kind,
-        priority: i64::from(terms.priority),
+        priority: terms.priority,
         granted_micros: terms.amount,
         remaining_micros: grant.remaining(),
         expires_at: terms.expires_at,

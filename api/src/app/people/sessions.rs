@@ -159,7 +159,7 @@ async fn member_of(
 }
 
 enum Refreshed {
-    Next { user: UserRow, member: MemberRow, session_id: SessionId },
+    Next(Box<(UserRow, MemberRow)>, SessionId),
     Ended,
 }
 
@@ -182,11 +182,15 @@ pub async fn refresh(state: &AppState, refresh_token: &str) -> Result<Session, S
             let member = tx.membership(&used.user_id, &used.tenant_id).await?;
             let Some((user, member)) = user.zip(member) else { return Ok(Refreshed::Ended) };
             tx.insert_refresh_token(&new.row(used.session_id.clone(), used.user_id, used.tenant_id)).await?;
-            Ok::<_, StoreError>(Refreshed::Next { user, member, session_id: used.session_id })
+            Ok::<_, StoreError>(Refreshed::Next(Box::new((user, member)), used.session_id))
         })
     });
     match outcome.await? {
-        Refreshed::Next { user, member, session_id } => opened(state, &user, member, session_id, next),
+        Refreshed::Next(found, session_id) => {
+            let (user, member) = *found;
+            opened(state, &user, member, session_id, next)
+        }
+
         Refreshed::Ended => Err(SessionError::Ended),
     }
 }

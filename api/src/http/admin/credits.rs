@@ -100,7 +100,7 @@ async fn give_credit(
     Extension(context): Extension<Arc<RequestContext>>,
     OnceJson { key, body }: OnceJson<GiveCreditRequest>,
 ) -> ApiResult<Response> {
-    let reason = tenants::name(body.reason, "/reason")?;
+    let reason = tenants::name(&body.reason, "/reason")?;
     let kind = match body.kind {
         CreditKind::Promo => GrantKind::Promo,
         CreditKind::Sla => GrantKind::Sla,

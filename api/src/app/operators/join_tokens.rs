@@ -1,0 +1,51 @@
+//! Join tokens: a host joins once with one, within a day. Shown once, stored as SHA-256.
+
+use std::fmt;
+
+use tarn_protocol::ids::JoinTokenId;
+use tarn_protocol::units::Timestamp;
+use tarn_rows::hosts::JoinTokenRow;
+use tarn_store::StoreError;
+
+use crate::auth::secret;
+use crate::state::AppState;
+
+pub const PREFIX: &str = "tarn_join_";
+/// 178 random bits.
+const SECRET_CHARACTERS: usize = 30;
+const LIFETIME_SECONDS: i64 = 24 * 3600;
+
+#[derive(Clone)]
+pub struct NewJoinToken {
+    pub id: JoinTokenId,
+    /// A secret: whoever has it makes a host of this fleet.
+    pub token: String,
+    pub region: String,
+    pub expires_at: Timestamp,
+}
+
+impl fmt::Debug for NewJoinToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewJoinToken").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// A token for one host of `region`.
+pub async fn create(state: &AppState, region: String) -> Result<NewJoinToken, StoreError> {
+    let now = state.clock.now();
+    let token = format!("{PREFIX}{}", secret::base62(state.entropy.as_ref(), SECRET_CHARACTERS));
+    let id = JoinTokenId::new(now, state.entropy.bits());
+    let row = JoinTokenRow {
+        id: id.clone(),
+        secret_sha256: secret::digest(&token),
+        region: region.clone(),
+        created_at: now,
+        expires_at: now.plus_seconds(LIFETIME_SECONDS),
+        used_at: None,
+        used_by_host: None,
+        used_nonce: None,
+    };
+    let expires_at = row.expires_at;
+    state.store.write(move |tx| Box::pin(async move { tx.insert_join_token(&row).await })).await?;
+    Ok(NewJoinToken { id, token, region, expires_at })
+}
