@@ -44,7 +44,7 @@ pub enum BrokerError {
 impl BrokerPlan {
     /// Brokers of this pool that run, whether or not their pids were ever written down.
     pub fn running(&self) -> Vec<ProcessMark> {
-        process_mark::find_by_arguments(&["--socket", &self.socket.to_string_lossy()])
+        running_at(&self.socket)
     }
 
     /// Starts a broker; it belongs to no terminal and to no agent.
@@ -112,6 +112,11 @@ impl BrokerPlan {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         text.lines().last().unwrap_or("no word").to_owned()
     }
+}
+
+/// Brokers that were started for this socket.
+pub fn running_at(socket: &Path) -> Vec<ProcessMark> {
+    process_mark::find_by_arguments(&["--socket", &socket.to_string_lossy()])
 }
 
 /// The donors' figures, in the order of the pool config; `None` while no broker answers.

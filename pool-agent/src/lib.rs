@@ -8,12 +8,13 @@
 //!
 //! * [`join`], [`control_plane`], [`sync`], [`report`], [`backoff`]: the dialogue with the control plane.
 //! * [`nvml`], [`health`], [`probe`]: cards by UUID, faults, links proven by data in throw-away processes.
-//! * [`instance`], [`broker_process`], [`runtime`], [`donor_guard`]: what runs here.
+//! * [`instance`], [`broker_process`], [`runtime`], [`card_use`], [`donor_guard`]: what runs here.
 //! * [`usage`]: evidence of running time. [`durable_file`], [`state_dir`], [`failpoint`], [`process_mark`], [`clock`]: ground.
 
 pub mod backoff;
 pub mod board;
 pub mod broker_process;
+pub mod card_use;
 pub mod cli;
 pub mod clock;
 pub mod control_plane;

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tarn_protocol::control::{GpuTelemetry, ObservedInstance, Report};
+use tarn_protocol::control::{GpuEvent, GpuTelemetry, ObservedInstance, Report};
 use tarn_protocol::hardware::{GpuHealth, Inventory};
 use tarn_protocol::ids::{GpuUuid, InstanceId};
 use tarn_protocol::units::{BootId, Sequence};
@@ -19,7 +19,7 @@ use crate::state_dir::StateDir;
 
 /// Evidence in one report.
 const USAGE_MAX: usize = 1000;
-const SAMPLE_WITHIN: Duration = Duration::from_millis(800);
+const SAMPLE_WITHIN: Duration = Duration::from_millis(1500);
 
 /// Numbers reports: one more for each, over restarts of the agent; from the start again in a new boot.
 #[derive(Debug)]
@@ -77,6 +77,7 @@ impl Reporter {
     /// Blocks for as long as the slowest card is waited for.
     pub fn draft(&mut self) -> Result<Draft, DurableError> {
         let (telemetry, momentary) = self.telemetry();
+        self.note_lost(&momentary);
         let health = self.around.health.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let inventory = self.around.cards.inventory(&health, &momentary);
         let reading = self.around.board.read();
@@ -122,6 +123,24 @@ impl Reporter {
             .filter_map(|(telemetry, health)| Some((telemetry.uuid.clone(), health.clone()?)))
             .collect();
         (answers.into_iter().map(|(telemetry, _)| telemetry).collect(), momentary)
+    }
+
+    /// A card that is missing without an Xid counts as one that fell off the bus.
+    fn note_lost(&self, momentary: &BTreeMap<GpuUuid, GpuHealth>) {
+        let lost = momentary.iter().filter(|(_, health)| matches!(health, GpuHealth::OutOfService { .. }));
+        for (uuid, health) in lost {
+            let known = self.around.health.lock().unwrap_or_else(PoisonError::into_inner).verdict(uuid);
+            if !matches!(known, GpuHealth::OutOfService { .. }) {
+                self.around.fault(uuid, health.clone());
+                self.around.board.event(GpuEvent {
+                    uuid: uuid.clone(),
+                    mono_ms: self.around.clock.now(),
+                    xid: 0,
+                    detail: "card_lost".to_owned(),
+                });
+                self.around.board.card_fell(uuid, "card lost");
+            }
+        }
     }
 
     fn with_log(&self, seen: &ObservedInstance, logs: &mut BTreeMap<InstanceId, String>) -> ObservedInstance {

@@ -12,6 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::board::Board;
+use crate::card_use::CardUse;
 use crate::clock::{HostClock, NoBootId};
 use crate::control_plane::{CallError, ControlPlane};
 use crate::durable_file::DurableError;
@@ -156,6 +157,7 @@ fn surroundings(
         runtime: Box::new(ProcessRuntime::new(state.root(), &options.own_executable)),
         prober,
         board: Board::default(),
+        card_use: CardUse::default(),
         usage: UsageSpool::open(state, &failpoints)?,
         settings: Settings {
             artefacts: options.artefacts.clone(),
@@ -178,6 +180,16 @@ fn probe_in_background(around: &Arc<Surroundings>) {
     });
 }
 
+/// A link event puts every certificate of the card in doubt.
+fn reprobe(around: &Arc<Surroundings>, uuid: &GpuUuid) {
+    let (around, uuid) = (Arc::clone(around), uuid.clone());
+    std::thread::spawn(move || {
+        let pairs = schedule::ordered_pairs(&around.cards.uuids());
+        let touched: Vec<_> = pairs.into_iter().filter(|(from, to)| *from == uuid || *to == uuid).collect();
+        sync::probe_all(&around, &touched);
+    });
+}
+
 /// A card at work is not disturbed.
 fn idle(card: &crate::nvml::card::Card) -> bool {
     card.sample(Duration::from_secs(2))
@@ -186,10 +198,11 @@ fn idle(card: &crate::nvml::card::Card) -> bool {
 
 fn listen_for_xids(around: &Arc<Surroundings>) -> Result<(), AgentError> {
     let heard = Arc::clone(around);
-    events::listen(around.cards.nvml(), move |uuid, xid| hear(&heard, &uuid, xid)).map_err(AgentError::Watch)
+    events::listen(around.cards.nvml(), around.cards.uuids(), move |uuid, xid| hear(&heard, uuid, xid))
+        .map_err(AgentError::Watch)
 }
 
-fn hear(around: &Surroundings, uuid: &GpuUuid, xid: u32) {
+fn hear(around: &Arc<Surroundings>, uuid: &GpuUuid, xid: u32) {
     let now = around.clock.now();
     let consequence = {
         let mut health = around.health.lock().unwrap_or_else(PoisonError::into_inner);
@@ -201,6 +214,9 @@ fn hear(around: &Surroundings, uuid: &GpuUuid, xid: u32) {
     };
     let detail = format!("xid {xid}: {:?}", crate::xid::action(xid));
     around.board.event(GpuEvent { uuid: uuid.clone(), mono_ms: now, xid, detail });
+    if crate::xid::action(xid) == crate::xid::Action::DrainPools {
+        reprobe(around, uuid);
+    }
     if consequence == Consequence::StopInstances {
         around.board.card_fell(uuid, &format!("xid {xid}"));
     }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tarn_protocol::control::{Desired, DesiredInstance};
+use tarn_protocol::control::{Desired, DesiredInstance, FailReason, ObservedInstance, Phase};
 use tarn_protocol::ids::{GpuUuid, InstanceId};
+use tarn_protocol::units::Generation;
 use tokio::sync::watch;
 
 use crate::backoff::{Backoff, entropy};
@@ -56,7 +57,7 @@ impl Workers {
         }
         let mailbox = Arc::new(Mailbox::default());
         match Worker::take_up(&self.around, id, goal, Arc::clone(&mailbox)) {
-            Ok(Some(mut worker)) => {
+            Ok(Some(worker)) => {
                 worker.announce();
                 let (own, id_kept) = (Arc::clone(self), id.clone());
                 let thread = std::thread::Builder::new().name(id.to_string());
@@ -69,13 +70,30 @@ impl Workers {
                     Err(error) => tracing::error!(%error, instance = %id, "no thread for the instance"),
                 }
             }
-            Ok(None) => {
-                tracing::warn!(instance = %id, "something is left of an instance that nobody asked about")
-            }
+            Ok(None) => self.tell_leftover(id, "left without a journal and a goal"),
             Err(error) => {
-                tracing::error!(%error, instance = %id, "the instance's journal cannot be read; it is left alone");
+                tracing::error!(%error, instance = %id, "the journal cannot be read; the instance is left alone");
+                self.tell_leftover(id, "left with an unreadable journal");
             }
         }
+    }
+
+    /// Absence from reports is proof that nothing is left, so what is left is told even if nobody knows what it is.
+    fn tell_leftover(&self, id: &InstanceId, detail: &str) {
+        let alive = !self.around.runtime.members(id, None).is_empty();
+        let phase = if alive {
+            Phase::Stopping
+        } else {
+            Phase::Failed { reason: FailReason::HostError, detail: detail.to_owned(), exit_code: None }
+        };
+        self.around.board.instance(ObservedInstance {
+            instance_id: id.clone(),
+            generation: Generation::new(0),
+            phase,
+            residency: Vec::new(),
+            log_tail: None,
+            pool_bytes: None,
+        });
     }
 }
 
@@ -146,7 +164,12 @@ pub fn probe_all(around: &Surroundings, pairs: &[(GpuUuid, GpuUuid)]) {
             for (from, to) in &round {
                 scope.spawn(move || {
                     let known = circumstances(&around.cards, from, to);
-                    around.board.probe(around.prober.probe(from, to, known));
+                    let probed = around.card_use.probing(from, to, || around.prober.probe(from, to, known));
+                    if let Some(probe) = probed {
+                        around.board.probe(probe);
+                    } else {
+                        tracing::info!(%from, %to, "not probed: a pool has one of the cards");
+                    }
                 });
             }
         });
@@ -190,7 +213,7 @@ pub async fn push(
     }
 }
 
-async fn wait_after(backoff: &mut Backoff, error: &CallError, call: &str) {
+async fn wait_after(backoff: &mut Backoff, error: &CallError, call: &'static str) {
     let wait = backoff.failed(entropy());
     match error {
         CallError::Unauthorized => {
@@ -200,7 +223,7 @@ async fn wait_after(backoff: &mut Backoff, error: &CallError, call: &str) {
             );
         }
         other => {
-            tracing::warn!(call, error = %other, wait_ms = wait.as_millis(), "the control plane does not answer")
+            tracing::warn!(call, error = %other, wait_ms = wait.as_millis(), "the control plane does not answer");
         }
     }
     tokio::time::sleep(wait).await;

@@ -8,7 +8,7 @@ use super::pool::IDLE_USED_MAX;
 use crate::nvml::host::HostCards;
 
 const POLL: Duration = Duration::from_millis(50);
-const SAMPLE_WITHIN: Duration = Duration::from_secs(1);
+const SAMPLE_WITHIN: Duration = Duration::from_secs(5);
 
 /// A card that did not become idle.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -17,6 +17,8 @@ pub const IDLE_USED_MAX: u64 = 15 * Bytes::MIB;
 pub enum PoolError {
     #[error("card {0} is not on this host")]
     NoCard(GpuUuid),
+    #[error("card {uuid} cannot be read: {detail}")]
+    Silent { uuid: GpuUuid, detail: String },
     #[error("card {uuid} is not idle: {used_bytes} bytes in use")]
     NotIdle { uuid: GpuUuid, used_bytes: u64 },
     #[error("card {0} gives no memory")]
@@ -42,12 +44,13 @@ pub struct Places<'a> {
 pub fn compose(
     (instance_id, lease_id, generation): (&InstanceId, &LeaseId, Generation),
     spec: &InstanceSpec,
-    card: impl Fn(&GpuUuid) -> Option<IdleCard>,
+    card: impl Fn(&GpuUuid) -> Result<IdleCard, PoolError>,
     places: Places<'_>,
 ) -> Result<PoolConfig, PoolError> {
     let found = |uuid: &GpuUuid| {
-        let found = card(uuid).ok_or_else(|| PoolError::NoCard(uuid.clone()))?;
-        if found.sample.used_bytes > IDLE_USED_MAX {
+        let found = card(uuid)?;
+        let slice = spec.cap_bytes.is_some() && *uuid == spec.primary;
+        if !slice && found.sample.used_bytes > IDLE_USED_MAX {
             return Err(PoolError::NotIdle { uuid: uuid.clone(), used_bytes: found.sample.used_bytes });
         }
         Ok(found)
@@ -136,7 +139,7 @@ mod tests {
         let places = Places { broker_socket: Path::new("/b"), standin_log: Path::new("/l") };
         let lease = LeaseId::new(Timestamp::from_micros(0), 1);
         let config =
-            compose((&id, &lease, Generation::new(1)), &spec, |uuid| Some(idle(uuid, bar1, used)), places);
+            compose((&id, &lease, Generation::new(1)), &spec, |uuid| Ok(idle(uuid, bar1, used)), places);
         match expected {
             Ok(bytes) => {
                 let config = config.unwrap();

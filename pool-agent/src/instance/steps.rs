@@ -10,7 +10,7 @@ use tarn_protocol::pool_config::PoolConfig;
 
 use super::cleanup;
 use super::planner::{Facts, Step};
-use super::pool::{self, IdleCard, Places};
+use super::pool::{self, IdleCard, Places, PoolError};
 use super::record::{Outcome, Stage};
 use super::worker::{StepError, Worker};
 use crate::broker_process::BrokerPlan;
@@ -19,7 +19,7 @@ use crate::probe::grade::Circumstances;
 use crate::runtime::{Force, LaunchPlan, loader_cache};
 
 const IDLE_WITHIN: Duration = Duration::from_secs(10);
-const SAMPLE_WITHIN: Duration = Duration::from_secs(2);
+const SAMPLE_WITHIN: Duration = Duration::from_secs(10);
 const MEMBERS_GONE_POLL: Duration = Duration::from_millis(20);
 
 type Done = Result<(), StepError>;
@@ -66,8 +66,9 @@ impl Worker {
     }
 
     fn prepare(&mut self) -> Done {
-        let cards = self.cards();
-        self.around.board.cards_recovered(&cards.iter().cloned().collect());
+        self.take_cards();
+        self.around.board.cards_recovered(&self.cards().into_iter().collect());
+        let cards = self.own_cards();
         self.require_idle(&cards)?;
         for donor in self.record.spec.donors.clone() {
             self.verify_link(&donor)?;
@@ -97,6 +98,12 @@ impl Worker {
         }
     }
 
+    /// The cards on which nobody else may have anything: all, but for a slice's primary.
+    fn own_cards(&self) -> Vec<GpuUuid> {
+        let shared = usize::from(self.record.spec.cap_bytes.is_some());
+        self.cards().into_iter().skip(shared).collect()
+    }
+
     /// One quick probe through the product path before anything of the tenant's depends on the link.
     fn verify_link(&self, donor: &DesiredDonor) -> Done {
         let primary = &self.record.spec.primary;
@@ -123,8 +130,11 @@ impl Worker {
 
     fn compose(&self) -> Result<PoolConfig, StepError> {
         let idle = |uuid: &GpuUuid| {
-            let card = self.around.cards.card(uuid)?;
-            Some(IdleCard { gpu: card.facts.gpu.clone(), sample: card.sample(SAMPLE_WITHIN).ok()? })
+            let card = self.around.cards.card(uuid).ok_or_else(|| PoolError::NoCard(uuid.clone()))?;
+            let sample = card
+                .sample(SAMPLE_WITHIN)
+                .map_err(|error| PoolError::Silent { uuid: uuid.clone(), detail: error.to_string() })?;
+            Ok(IdleCard { gpu: card.facts.gpu.clone(), sample })
         };
         let record = &self.record;
         let places = Places {
@@ -146,13 +156,16 @@ impl Worker {
             socket: self.directory.broker_socket(),
             ledger: self.directory.ledger(),
             log: self.around.state.file("broker-logs").join(format!("{}.log", self.record.instance_id)),
-            tenant_cgroup: self.around.runtime.cgroup_name(&self.record.instance_id),
+            tenant_cgroup: None,
         }
     }
 
     /// Takes over a broker that runs, else starts one; either way it answers when this returns.
     fn raise_broker(&self) -> Result<crate::process_mark::ProcessMark, StepError> {
-        let plan = self.broker_plan();
+        let runtime = &self.around.runtime;
+        let groups = runtime.make_cgroups(&self.record.instance_id);
+        let tenant_cgroup = (!groups.is_empty()).then(|| runtime.cgroup_name(&self.record.instance_id));
+        let plan = BrokerPlan { tenant_cgroup, ..self.broker_plan() };
         if let Some(running) = plan.running().first()
             && plan.await_ready(running).is_ok()
         {
@@ -231,7 +244,7 @@ impl Worker {
             hidden: if shared_below { self.around.state.instances() } else { root.to_owned() },
             masked: nodes.filter(|node| node.exists()).collect(),
             overlays: self.overlays(),
-            cgroups: self.around.runtime.cgroups(&record.instance_id),
+            cgroups: self.around.runtime.make_cgroups(&record.instance_id),
         }
     }
 
@@ -318,7 +331,7 @@ impl Worker {
             tracing::error!(instance = %id, "the broker does not end");
         }
         self.hit("clean.after_broker_stop");
-        for residue in cleanup::await_idle(&self.around.cards, &self.cards(), IDLE_WITHIN) {
+        for residue in cleanup::await_idle(&self.around.cards, &self.own_cards(), IDLE_WITHIN) {
             let reason = format!("residue after {id}: {}", residue.detail);
             self.around.fault(&residue.uuid, GpuHealth::Drain { reason: reason.clone() });
             let event =

@@ -16,6 +16,7 @@ use super::record::{InstanceRecord, Outcome, Stage};
 use super::residency::residency;
 use crate::board::Board;
 use crate::broker_process;
+use crate::card_use::CardUse;
 use crate::clock::HostClock;
 use crate::donor_guard;
 use crate::durable_file::{self, DurableError};
@@ -45,6 +46,7 @@ pub struct Surroundings {
     pub runtime: Box<dyn Runtime>,
     pub prober: Prober,
     pub board: Board,
+    pub card_use: CardUse,
     pub usage: UsageSpool,
     pub settings: Settings,
 }
@@ -107,6 +109,8 @@ pub struct Worker {
     /// When the command was last seen alive by this agent process.
     last_seen: Option<MonoMillis>,
     survey: Survey,
+    /// The cards that this worker has taken for its pool.
+    taken: Vec<GpuUuid>,
 }
 
 /// What the last look at cards and broker gave.
@@ -140,9 +144,16 @@ impl Worker {
         wanted: Option<DesiredInstance>,
         mailbox: Arc<Mailbox>,
     ) -> Result<Option<Self>, DurableError> {
-        let journaled = InstanceRecord::load(&around.state, id)?;
-        let record = journaled.or_else(|| wanted.as_ref().map(|wanted| Self::fresh(around, wanted)));
-        Ok(record.map(|record| Self {
+        let journaled = match InstanceRecord::load(&around.state, id) {
+            Err(DurableError::Parse { .. }) if wanted.is_some() => {
+                tracing::error!(instance = %id, "the journal is not readable; going by what runs");
+                None
+            }
+            other => other?,
+        };
+        let record = journaled.or_else(|| wanted.as_ref().map(|wanted| Self::by_what_runs(around, wanted)));
+        let Some(record) = record else { return Ok(None) };
+        let mut worker = Self {
             around: Arc::clone(around),
             directory: InstanceDirectory::at(around.state.instance(id)),
             record,
@@ -150,7 +161,36 @@ impl Worker {
             mailbox,
             last_seen: None,
             survey: Survey::default(),
-        }))
+            taken: Vec::new(),
+        };
+        if !matches!(worker.record.stage, Stage::Idle | Stage::Ended { .. }) {
+            worker.take_cards();
+        }
+        Ok(Some(worker))
+    }
+
+    /// A record without a journal: new, unless a process stands for the instance already.
+    fn by_what_runs(around: &Surroundings, wanted: &DesiredInstance) -> InstanceRecord {
+        let mut record = Self::fresh(around, wanted);
+        if let Some((generation, process)) = around.runtime.find(&wanted.instance_id) {
+            let socket = InstanceDirectory::at(around.state.instance(&wanted.instance_id)).broker_socket();
+            let broker = broker_process::running_at(&socket).first().copied();
+            record.generation = generation;
+            record.stage = Stage::Launched { broker, process };
+        }
+        record
+    }
+
+    /// Keeps probes off the pool's cards until the generation ends.
+    pub(super) fn take_cards(&mut self) {
+        self.give_back_cards();
+        self.taken = self.cards();
+        self.around.card_use.take(&self.taken);
+    }
+
+    pub(super) fn give_back_cards(&mut self) {
+        self.around.card_use.give_back(&self.taken);
+        self.taken.clear();
     }
 
     pub(super) fn fresh(around: &Surroundings, wanted: &DesiredInstance) -> InstanceRecord {
@@ -167,7 +207,7 @@ impl Worker {
     }
 
     /// Posts the instance before its thread runs, so that no report misses it.
-    pub fn announce(&mut self) {
+    pub fn announce(&self) {
         self.post(None);
     }
 
@@ -182,7 +222,7 @@ impl Worker {
             self.survey(&facts);
             let step = planner::next(&self.record, self.wanted.as_ref(), &facts);
             let trouble = self.trouble(&facts);
-            self.post(trouble);
+            self.post(trouble.as_deref());
             match self.take_step(step, &facts) {
                 Taken::Removed => return,
                 Taken::Moved => {}
@@ -342,12 +382,12 @@ impl Worker {
         (pooled && !facts.broker_alive).then(|| "the pool's broker is down".to_owned())
     }
 
-    fn post(&mut self, trouble: Option<String>) {
+    fn post(&self, trouble: Option<&str>) {
         let absent = self.wanted.as_ref().is_some_and(|wanted| wanted.goal == Goal::Absent);
         let phase = match &self.record.stage {
             // Nothing was started and nothing will be.
             Stage::Idle if absent => tarn_protocol::control::Phase::Stopping,
-            stage => stage.phase(trouble.as_deref()),
+            stage => stage.phase(trouble),
         };
         let ended = matches!(self.record.stage, Stage::Ended { .. } | Stage::Idle);
         self.around.board.instance(ObservedInstance {
@@ -367,6 +407,9 @@ impl Worker {
         record.boot_id = self.around.clock.boot_id().clone();
         record.save(&self.around.state)?;
         self.record = record;
+        if matches!(self.record.stage, Stage::Ended { .. }) {
+            self.give_back_cards();
+        }
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! One card and the thread that speaks about it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,6 +13,9 @@ use tarn_protocol::control::GpuTelemetry;
 use tarn_protocol::hardware::{Gpu, GpuHealth};
 use tarn_protocol::ids::GpuUuid;
 use tarn_protocol::units::Bytes;
+
+/// Questions that wait for one card: the workers of its slices, a report, a probe.
+const QUESTIONS_MAX: usize = 64;
 
 /// What a card is; does not change while the driver lives.
 #[derive(Debug, Clone)]
@@ -69,19 +73,22 @@ type Answer = Result<CardSample, CardError>;
 pub struct Card {
     pub facts: CardFacts,
     ask: SyncSender<SyncSender<Answer>>,
+    /// A question was not answered in time, and the thread has not come back since.
+    hangs: Arc<AtomicBool>,
     last: Mutex<Option<CardSample>>,
 }
 
 impl Card {
     /// Starts the thread of a card that has already told what it is.
     pub fn watch(nvml: &Arc<Nvml>, facts: CardFacts) -> std::io::Result<Self> {
-        let (ask, asked) = sync_channel(1);
-        let nvml = Arc::clone(nvml);
+        let (ask, asked) = sync_channel(QUESTIONS_MAX);
+        let hangs = Arc::new(AtomicBool::new(false));
+        let (nvml, comes_back) = (Arc::clone(nvml), Arc::clone(&hangs));
         let uuid = facts.gpu.uuid.clone();
         std::thread::Builder::new().name(format!("card-{}", facts.gpu.minor)).spawn(move || {
-            answer(&nvml, &uuid, &asked);
+            answer(&nvml, &uuid, &asked, &comes_back);
         })?;
-        Ok(Self { facts, ask, last: Mutex::new(None) })
+        Ok(Self { facts, ask, hangs, last: Mutex::new(None) })
     }
 
     pub fn uuid(&self) -> &GpuUuid {
@@ -90,14 +97,20 @@ impl Card {
 
     /// A fresh sample, or why there is none within `deadline`.
     pub fn sample(&self, deadline: Duration) -> Answer {
+        if self.hangs.load(Ordering::Relaxed) {
+            return Err(CardError::Unresponsive);
+        }
         let (reply, replied) = sync_channel(1);
         match self.ask.try_send(reply) {
             Ok(()) => {}
-            // One question is still unanswered: the thread hangs in the driver.
+            // So many ask at once only when nobody is answered.
             Err(TrySendError::Full(_)) => return Err(CardError::Unresponsive),
             Err(TrySendError::Disconnected(_)) => return Err(CardError::Lost),
         }
-        let answer = replied.recv_timeout(deadline).unwrap_or(Err(CardError::Unresponsive));
+        let answer = replied.recv_timeout(deadline).unwrap_or_else(|_| {
+            self.hangs.store(true, Ordering::Relaxed);
+            Err(CardError::Unresponsive)
+        });
         if let Ok(sample) = &answer {
             *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(sample.clone());
         }
@@ -131,10 +144,12 @@ impl Card {
     }
 }
 
-fn answer(nvml: &Nvml, uuid: &GpuUuid, asked: &Receiver<SyncSender<Answer>>) {
+fn answer(nvml: &Nvml, uuid: &GpuUuid, asked: &Receiver<SyncSender<Answer>>, hangs: &AtomicBool) {
     while let Ok(reply) = asked.recv() {
+        let answer = sample(nvml, uuid);
+        hangs.store(false, Ordering::Relaxed);
         // Whoever asked may have stopped waiting.
-        let _late = reply.try_send(sample(nvml, uuid));
+        let _late = reply.try_send(answer);
     }
 }
 

@@ -11,24 +11,28 @@ use tarn_protocol::ids::GpuUuid;
 /// How long one wait for an event lasts; only bounds how often the thread looks around.
 const WAIT_MS: u32 = 1000;
 
-/// Calls `heard` for every Xid, from a thread of its own, as long as the process lives. A driver without events leaves detection to
-/// the samples.
-pub fn listen(nvml: &Arc<Nvml>, heard: impl Fn(GpuUuid, u32) + Send + 'static) -> std::io::Result<()> {
-    let nvml = Arc::clone(nvml);
-    std::thread::Builder::new().name("xid".to_owned()).spawn(move || {
-        if let Err(error) = run(&nvml, &heard) {
-            tracing::warn!(%error, "no Xid events from this driver");
-        }
-    })?;
+/// Calls `heard` for every Xid of every card, each card from a thread of its own (one that hangs silences no other), as long as the
+/// process lives. A driver without events leaves detection to the samples.
+pub fn listen(
+    nvml: &Arc<Nvml>,
+    cards: Vec<GpuUuid>,
+    heard: impl Fn(&GpuUuid, u32) + Clone + Send + 'static,
+) -> std::io::Result<()> {
+    for card in cards {
+        let (nvml, heard) = (Arc::clone(nvml), heard.clone());
+        std::thread::Builder::new().name("xid".to_owned()).spawn(move || {
+            if let Err(error) = run(&nvml, &card, &heard) {
+                tracing::warn!(%error, %card, "no Xid events of this card");
+            }
+        })?;
+    }
     Ok(())
 }
 
-fn run(nvml: &Nvml, heard: &impl Fn(GpuUuid, u32)) -> Result<(), NvmlError> {
-    let mut set = nvml.create_event_set()?;
-    for index in 0..nvml.device_count()? {
-        let device = nvml.device_by_index(index)?;
-        set = device.register_events(EventTypes::CRITICAL_XID_ERROR, set).map_err(|error| error.error)?;
-    }
+fn run(nvml: &Nvml, card: &GpuUuid, heard: &impl Fn(&GpuUuid, u32)) -> Result<(), NvmlError> {
+    let device = nvml.device_by_uuid(card.as_str())?;
+    let set = nvml.create_event_set()?;
+    let set = device.register_events(EventTypes::CRITICAL_XID_ERROR, set).map_err(|error| error.error)?;
     loop {
         match set.wait(WAIT_MS) {
             Ok(event) => {
@@ -37,9 +41,7 @@ fn run(nvml: &Nvml, heard: &impl Fn(GpuUuid, u32)) -> Result<(), NvmlError> {
                     Some(XidError::Unknown) => 999,
                     None => continue,
                 };
-                if let Some(uuid) = event.device.uuid().ok().and_then(|text| GpuUuid::try_from(text).ok()) {
-                    heard(uuid, xid);
-                }
+                heard(card, xid);
             }
             // Both are said again by the next sample of the card.
             Err(NvmlError::Timeout | NvmlError::GpuLost) => {}

@@ -184,19 +184,19 @@ fn blame(owner: Option<Verdict>, user: Option<Verdict>, in_time: bool) -> (Strin
 mod tests {
     use super::*;
 
-    fn failure(reason: &str) -> Option<Verdict> {
-        Some(Verdict::Failed { reason: reason.to_owned(), detail: String::new() })
+    fn failure(reason: &str) -> Verdict {
+        Verdict::Failed { reason: reason.to_owned(), detail: String::new() }
     }
 
     #[test]
     fn the_reason_given_is_the_one_that_explains_the_others() {
         let measured = || Some(Verdict::Measured(Measured::default()));
-        assert_eq!(blame(failure("p2p_data_mismatch"), measured(), true).0, "p2p_data_mismatch");
+        assert_eq!(blame(Some(failure("p2p_data_mismatch")), measured(), true).0, "p2p_data_mismatch");
         assert_eq!(
-            blame(failure("probe_crashed"), failure("p2p_enable_failed"), true).0,
+            blame(Some(failure("probe_crashed")), Some(failure("p2p_enable_failed")), true).0,
             "p2p_enable_failed"
         );
-        assert_eq!(blame(failure("probe_crashed"), None, true).0, "probe_crashed");
+        assert_eq!(blame(Some(failure("probe_crashed")), None, true).0, "probe_crashed");
         assert_eq!(blame(None, None, false).0, "probe_timeout");
     }
 

@@ -13,6 +13,8 @@ const GROUP: &str = "tarn";
 const CONTROLLERS: [&str; 2] = ["pids", "memory"];
 /// A tenant may run thousands of processes, not exhaust the host's pids.
 const PIDS_MAX: u32 = 4096;
+const REMOVE_TRIES: u32 = 50;
+const REMOVE_AGAIN_AFTER: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// The name of an instance's cgroup below a hierarchy's root.
 pub fn name(id: &InstanceId) -> PathBuf {
@@ -123,13 +125,20 @@ fn oom_kills(text: &str) -> u64 {
     counts.sum()
 }
 
-/// Removes the cgroups; members must be gone.
+/// Removes the cgroups. The kernel lets go of dead members a little after their death.
 pub fn remove(groups: &[PathBuf]) {
     for group in groups {
-        if let Err(error) = std::fs::remove_dir(group)
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
-            tracing::warn!(%error, group = %group.display(), "cgroup stays");
+        let mut tries = REMOVE_TRIES;
+        while let Err(error) = std::fs::remove_dir(group) {
+            tries -= 1;
+            if error.kind() == std::io::ErrorKind::NotFound {
+                break;
+            }
+            if tries == 0 {
+                tracing::warn!(%error, group = %group.display(), "cgroup stays");
+                break;
+            }
+            std::thread::sleep(REMOVE_AGAIN_AFTER);
         }
     }
 }

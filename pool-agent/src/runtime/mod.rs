@@ -87,14 +87,16 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     fn inspect(&self, id: &InstanceId, generation: Generation, process: &ProcessMark) -> ProcessFact;
     /// Milestones that the runtime wrote down by itself.
     fn milestones(&self, id: &InstanceId, generation: Generation) -> run_dir::Milestones;
+    /// The process that stands for an instance, and its generation, when no journal tells.
+    fn find(&self, id: &InstanceId) -> Option<(Generation, ProcessMark)>;
     /// Signals everything that the instance started.
     fn stop(&self, id: &InstanceId, process: Option<&ProcessMark>, force: Force);
     /// Pids of everything that the instance runs.
     fn members(&self, id: &InstanceId, process: Option<&ProcessMark>) -> Vec<u32>;
-    /// Where the instance's processes are counted, as `/proc/<pid>/cgroup` names it.
-    fn cgroup_name(&self, id: &InstanceId) -> Option<PathBuf>;
-    /// The directories behind [`Runtime::cgroup_name`], made if need be.
-    fn cgroups(&self, id: &InstanceId) -> Vec<PathBuf>;
+    /// Makes the cgroups in which the instance's processes will be counted; none where the host allows none.
+    fn make_cgroups(&self, id: &InstanceId) -> Vec<PathBuf>;
+    /// How `/proc/<pid>/cgroup` names them.
+    fn cgroup_name(&self, id: &InstanceId) -> PathBuf;
     /// Ends whatever may be left of an instance, known or not, and forgets it.
     fn remove(&self, id: &InstanceId) -> Result<(), RuntimeError>;
 }

@@ -82,6 +82,13 @@ impl Runtime for ProcessRuntime {
         self.run_dir(id).milestones(generation)
     }
 
+    fn find(&self, id: &InstanceId) -> Option<(Generation, ProcessMark)> {
+        let generation = self.run_dir(id).plan().ok().flatten()?.generation;
+        let inner = self.run_dir(id).inner();
+        let outer = self.standing(id).into_iter().find(|mark| Some(mark.pid) != inner)?;
+        Some((generation, outer))
+    }
+
     fn stop(&self, id: &InstanceId, process: Option<&ProcessMark>, force: Force) {
         match force {
             Force::Ask => {
@@ -120,12 +127,12 @@ impl Runtime for ProcessRuntime {
         pids.into_iter().collect()
     }
 
-    fn cgroup_name(&self, id: &InstanceId) -> Option<PathBuf> {
-        (!cgroup::make(id).is_empty()).then(|| cgroup::name(id))
+    fn make_cgroups(&self, id: &InstanceId) -> Vec<PathBuf> {
+        cgroup::make(id)
     }
 
-    fn cgroups(&self, id: &InstanceId) -> Vec<PathBuf> {
-        cgroup::make(id)
+    fn cgroup_name(&self, id: &InstanceId) -> PathBuf {
+        cgroup::name(id)
     }
 
     fn remove(&self, id: &InstanceId) -> Result<(), RuntimeError> {

@@ -115,13 +115,13 @@ impl ControlPlane {
 
 /// Waits for a condition, with a bound that slow machines need.
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    for _ in 0..2400 {
+    for _ in 0..7200 {
         if let Some(found) = look() {
             return found;
         }
         std::thread::sleep(Duration::from_millis(25));
     }
-    panic!("{what}: not within a minute");
+    panic!("{what}: not within three minutes");
 }
 
 async fn join(

@@ -4,7 +4,7 @@ use tarn_protocol::control::{DesiredInstance, Goal, Phase};
 use tarn_protocol::units::Generation;
 
 use crate::control_plane::eventually;
-use crate::host::TestHost;
+use crate::host::{TestHost, processes_with};
 
 /// Waits until the agent has journaled the document that is now wanted.
 fn taken_in(host: &TestHost) {
@@ -52,7 +52,7 @@ fn an_instance_of_another_boot_has_failed_with_the_host() {
     host.kill_agent();
     // A host that restarts takes its processes along.
     let run_dir = host.state_dir().canonicalize().unwrap().join("run").join(instance.instance_id.as_str());
-    for pid in host.processes_with(run_dir.to_str().unwrap()) {
+    for pid in processes_with(run_dir.to_str().unwrap()) {
         tarn_agent::process_mark::signal_pid(pid, rustix::process::Signal::KILL);
     }
     let mut host = host.arguments(&["--boot-id", "another-boot"]);

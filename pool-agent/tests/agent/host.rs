@@ -186,12 +186,11 @@ impl TestHost {
         let gpus = self.sim.gpus();
         gpus.iter().map(|gpu| self.sim.used_bytes(&gpu.uuid).unwrap().unwrap()).collect()
     }
+}
 
-    /// Host pids whose command line holds `word`.
-    pub fn processes_with(&self, word: &str) -> Vec<u32> {
-        let marks = tarn_agent::process_mark::find_by_arguments(&[word]);
-        marks.into_iter().map(|mark| mark.pid).collect()
-    }
+/// Host pids whose command line has `word`.
+pub fn processes_with(word: &str) -> Vec<u32> {
+    tarn_agent::process_mark::find_by_arguments(&[word]).into_iter().map(|mark| mark.pid).collect()
 }
 
 impl Drop for TestHost {

@@ -4,7 +4,7 @@ use tarn_agent::failpoint::{INSTANCE_END, INSTANCE_LIFE};
 use tarn_protocol::control::{DesiredInstance, Goal, Phase};
 
 use crate::control_plane::eventually;
-use crate::host::TestHost;
+use crate::host::{TestHost, processes_with};
 
 /// Appends a line at each start and lives on: two lines are two starts.
 const COUNTING: [&str; 3] = ["/bin/sh", "-c", "echo started >> starts; exec sleep 1000"];
@@ -73,7 +73,7 @@ fn an_agent_killed_under_a_running_instance_never_touches_it() {
     host.await_running(&instance);
     eventually("no start", || (starts(&host, &instance) == 1).then_some(()));
     let socket = host.instance_dir(&instance).join("broker.sock");
-    let broker = host.processes_with(socket.to_str().unwrap());
+    let broker = processes_with(socket.to_str().unwrap());
     for _ in 0..3 {
         host.kill_agent();
         host.control_plane.with(|ledger| ledger.last = None);
@@ -81,7 +81,7 @@ fn an_agent_killed_under_a_running_instance_never_touches_it() {
         host.await_running(&instance);
     }
     assert_eq!(starts(&host, &instance), 1);
-    assert_eq!(host.processes_with(socket.to_str().unwrap()), broker);
+    assert_eq!(processes_with(socket.to_str().unwrap()), broker);
     host.control_plane.with(|ledger| {
         let mine = ledger.usage.values().filter(|evidence| evidence.instance_id == instance.instance_id);
         let spans: Vec<(u64, u64)> =
@@ -100,14 +100,33 @@ fn a_killed_broker_is_replaced_and_the_instance_lives_on() {
     host.control_plane.want(&instance);
     host.await_running(&instance);
     let socket = host.instance_dir(&instance).join("broker.sock");
-    let broker = host.processes_with(socket.to_str().unwrap());
+    let broker = processes_with(socket.to_str().unwrap());
     assert_eq!(broker.len(), 1);
     tarn_agent::process_mark::signal_pid(broker[0], rustix::process::Signal::KILL);
     eventually("no new broker", || {
-        let now = host.processes_with(socket.to_str().unwrap());
+        let now = processes_with(socket.to_str().unwrap());
         (now.len() == 1 && now != broker).then_some(())
     });
     host.await_phase(&instance.instance_id, "not running", |phase| matches!(phase, Phase::Running { .. }));
     assert_eq!(starts(&host, &instance), 1);
     host.remove(&instance);
+}
+
+#[test]
+fn a_journal_that_cannot_be_read_ends_nothing_that_runs() {
+    let mut host = TestHost::new("rtx4090-x8-seed");
+    host.start_agent(None);
+    let instance = host.instance(&[0, 1], &COUNTING);
+    host.control_plane.want(&instance);
+    host.await_running(&instance);
+    eventually("no start", || (starts(&host, &instance) == 1).then_some(()));
+    host.kill_agent();
+    host.control_plane.with(|ledger| ledger.last = None);
+    let journal = host.state_dir().join("journal").join(format!("{}.json", instance.instance_id));
+    std::fs::write(journal, "{ torn").unwrap();
+    host.start_agent(None);
+    host.await_running(&instance);
+    assert_eq!(starts(&host, &instance), 1);
+    host.remove(&instance);
+    assert_eq!(host.used(), vec![0; 8]);
 }

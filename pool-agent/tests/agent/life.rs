@@ -1,10 +1,12 @@
 //! The whole life of an instance.
 
+use std::os::unix::fs::PermissionsExt;
+
 use tarn_protocol::control::{CardRole, DesiredInstance, FailReason, Goal, Phase, StopReason};
 use tarn_protocol::units::{Bytes, Generation};
 
 use crate::control_plane::eventually;
-use crate::host::{TestHost, artefact};
+use crate::host::{TestHost, artefact, processes_with};
 
 #[test]
 fn a_pool_of_four_lives_and_leaves_nothing_behind() {
@@ -45,7 +47,7 @@ fn a_pool_of_four_lives_and_leaves_nothing_behind() {
     host.await_running(&again);
     host.remove(&again);
     assert_eq!(host.used(), vec![0; 8]);
-    assert!(host.processes_with("tarn-witness").is_empty());
+    assert!(processes_with("tarn-witness").is_empty());
 }
 
 #[test]
@@ -90,7 +92,6 @@ fn a_host_joins_once_and_keeps_its_identity() {
         assert!(numbers.windows(2).all(|pair| pair[1] > pair[0]), "{numbers:?}");
     });
     let identity = host.state_dir().join("identity.json");
-    use std::os::unix::fs::PermissionsExt;
     assert_eq!(std::fs::metadata(identity).unwrap().permissions().mode() & 0o777, 0o600);
     assert!(!host.agent_log().contains("credential-of-the-host"));
 }

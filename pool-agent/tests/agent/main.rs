@@ -2,6 +2,8 @@
 //!
 //! Needs the workspace's artefacts beside the test executable.
 
+#![allow(clippy::unwrap_used)] // all of this is a test, helpers included
+
 mod control_plane;
 mod entry_paths;
 mod fencing;

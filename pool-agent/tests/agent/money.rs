@@ -5,7 +5,7 @@ use tarn_protocol::control::{DesiredInstance, Phase, RunUntil, StopReason};
 use tarn_protocol::units::MonoMillis;
 
 use crate::control_plane::eventually;
-use crate::host::TestHost;
+use crate::host::{TestHost, processes_with};
 
 #[test]
 fn r11_l15_paid_time_ends_on_time_with_the_control_plane_away() {
@@ -47,5 +47,5 @@ fn r11_l15_paid_time_ends_on_time_with_the_control_plane_away() {
 /// Whether anything of the instance still runs: the process that stands for it says so.
 fn host_process(host: &TestHost, instance: &DesiredInstance) -> bool {
     let run_dir = host.state_dir().canonicalize().unwrap().join("run").join(instance.instance_id.as_str());
-    !host.processes_with(run_dir.to_str().unwrap()).is_empty()
+    !processes_with(run_dir.to_str().unwrap()).is_empty()
 }

@@ -40,7 +40,7 @@ fn every_ordered_pair_gets_the_grade_that_its_data_earned() {
     assert_eq!(host.used(), vec![0; 8]);
     let inventory = host.control_plane.with(|ledger| ledger.inventory.clone().unwrap());
     assert_eq!((inventory.gpus.len(), inventory.links.len()), (8, 56));
-    assert_eq!(inventory.gpus[0].pcie_switch.is_some(), true);
+    assert!(inventory.gpus[0].pcie_switch.is_some());
 }
 
 #[test]
