@@ -241,6 +241,9 @@ mod tests {
     }
 
     proptest! {
+        // Every step syncs a file.
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
         /// Whatever is claimed, acknowledged and restarted: numbers grow, intervals of a run meet and never overlap.
         #[test]
         fn evidence_tiles_the_time(steps in proptest::collection::vec((0u8..4, 0u128..3, 1u64..500), 1..80)) {

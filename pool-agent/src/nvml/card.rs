@@ -1,6 +1,6 @@
 //! One card and the thread that speaks about it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -73,8 +73,10 @@ type Answer = Result<CardSample, CardError>;
 pub struct Card {
     pub facts: CardFacts,
     ask: SyncSender<SyncSender<Answer>>,
-    /// A question was not answered in time, and the thread has not come back since.
-    hangs: Arc<AtomicBool>,
+    asked: AtomicU64,
+    answered: Arc<AtomicU64>,
+    /// As many answers have to be given before the card is asked again: up to then its thread hangs.
+    late_until: AtomicU64,
     last: Mutex<Option<CardSample>>,
 }
 
@@ -82,13 +84,20 @@ impl Card {
     /// Starts the thread of a card that has already told what it is.
     pub fn watch(nvml: &Arc<Nvml>, facts: CardFacts) -> std::io::Result<Self> {
         let (ask, asked) = sync_channel(QUESTIONS_MAX);
-        let hangs = Arc::new(AtomicBool::new(false));
-        let (nvml, comes_back) = (Arc::clone(nvml), Arc::clone(&hangs));
+        let answered = Arc::new(AtomicU64::new(0));
+        let (nvml, answers) = (Arc::clone(nvml), Arc::clone(&answered));
         let uuid = facts.gpu.uuid.clone();
         std::thread::Builder::new().name(format!("card-{}", facts.gpu.minor)).spawn(move || {
-            answer(&nvml, &uuid, &asked, &comes_back);
+            answer(&nvml, &uuid, &asked, &answers);
         })?;
-        Ok(Self { facts, ask, hangs, last: Mutex::new(None) })
+        Ok(Self {
+            facts,
+            ask,
+            asked: AtomicU64::new(0),
+            answered,
+            late_until: AtomicU64::new(0),
+            last: Mutex::new(None),
+        })
     }
 
     pub fn uuid(&self) -> &GpuUuid {
@@ -97,7 +106,7 @@ impl Card {
 
     /// A fresh sample, or why there is none within `deadline`.
     pub fn sample(&self, deadline: Duration) -> Answer {
-        if self.hangs.load(Ordering::Relaxed) {
+        if self.answered.load(Ordering::Relaxed) < self.late_until.load(Ordering::Relaxed) {
             return Err(CardError::Unresponsive);
         }
         let (reply, replied) = sync_channel(1);
@@ -107,8 +116,9 @@ impl Card {
             Err(TrySendError::Full(_)) => return Err(CardError::Unresponsive),
             Err(TrySendError::Disconnected(_)) => return Err(CardError::Lost),
         }
+        let number = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
         let answer = replied.recv_timeout(deadline).unwrap_or_else(|_| {
-            self.hangs.store(true, Ordering::Relaxed);
+            self.late_until.fetch_max(number, Ordering::Relaxed);
             Err(CardError::Unresponsive)
         });
         if let Ok(sample) = &answer {
@@ -144,10 +154,10 @@ impl Card {
     }
 }
 
-fn answer(nvml: &Nvml, uuid: &GpuUuid, asked: &Receiver<SyncSender<Answer>>, hangs: &AtomicBool) {
+fn answer(nvml: &Nvml, uuid: &GpuUuid, asked: &Receiver<SyncSender<Answer>>, answers: &AtomicU64) {
     while let Ok(reply) = asked.recv() {
         let answer = sample(nvml, uuid);
-        hangs.store(false, Ordering::Relaxed);
+        answers.fetch_add(1, Ordering::Relaxed);
         // Whoever asked may have stopped waiting.
         let _late = reply.try_send(answer);
     }
