@@ -30,6 +30,7 @@ pub mod once;
 pub mod rate_limit;
 pub mod sessions;
 pub mod ssh_keys;
+pub mod status_page;
 pub mod tenants;
 pub mod wallet;
 
@@ -60,6 +61,7 @@ pub fn app(state: AppState) -> Router {
     let docs = SwaggerUi::new("/docs").url("/openapi.json", openapi::completed(document));
     routes
         .merge(docs)
+        .merge(status_page::routes())
         .fallback(async || ApiError::new(Code::RouteNotFound, "see /openapi.json for what there is"))
         .method_not_allowed_fallback(async || ApiError::new(Code::MethodNotAllowed, "see the Allow header"))
         .layer(CatchPanicLayer::custom(envelope::panicked))
