@@ -14,6 +14,8 @@ pub struct Config {
     pub database_url: Option<String>,
     /// Answers `POST /v1/wallet/topups` with a provider that always says "paid". Never on a public service.
     pub local_payments: bool,
+    /// False: this replica only answers requests, and leaves the background work to others.
+    pub workers: bool,
     pub sessions: SessionLimits,
     pub password_cost: PasswordCost,
     pub rates: Rates,
@@ -61,6 +63,7 @@ impl Config {
             data_dir,
             database_url: None,
             local_payments: false,
+            workers: true,
             sessions: SessionLimits { access_token_seconds: 15 * 60, refresh_token_seconds: 30 * 24 * 3600 },
             password_cost: PasswordCost { memory_kib: 19 * 1024, passes: 2, concurrent_max: 2 },
             rates: Rates { per_address: 3000, per_credential: 1200, per_tenant: 2400, sign_in: 20 },

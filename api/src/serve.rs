@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 
 use crate::app::money::payments::{LocalPayments, NoPayments, PaymentProvider};
 use crate::app::money::wallet;
+use crate::app::offers::seed::{self, SeedError};
 use crate::app::once::InFlight;
 use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
@@ -20,6 +21,7 @@ use crate::http::rate_limit::RateLimits;
 use crate::metrics::Metrics;
 use crate::state::{AppState, Auth, AuthError};
 use crate::wakeups::Wakeups;
+use crate::workers;
 
 /// How long open requests may finish after a stop was asked for.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
@@ -33,6 +35,8 @@ pub enum ServeError {
     Store(#[from] StoreError),
     #[error("cannot prepare authentication")]
     Auth(#[from] AuthError),
+    #[error("cannot store the built-in offers")]
+    Seed(#[from] SeedError),
 }
 
 /// Where time and randomness come from.
@@ -71,7 +75,11 @@ pub async fn serve_with(config: Config, ambient: Ambient) -> Result<Server, Serv
     let requests = tokio::spawn(answer(listener, app, stopping.clone()));
     let janitor = tokio::spawn(forget_idle_clients(state.clone(), stopping));
     tracing::info!(%address, "serving");
-    Ok(Server { address, state, stop, tasks: vec![requests, janitor] })
+    let mut tasks = vec![requests, janitor];
+    if state.config.workers {
+        tasks.extend(workers::spawn_workers(&state, &stop.subscribe()));
+    }
+    Ok(Server { address, state, stop, tasks })
 }
 
 /// Everything but the listener: for commands that work on the same data.
@@ -82,6 +90,7 @@ pub async fn open(config: Config, ambient: Ambient) -> Result<AppState, ServeErr
     store.migrate().await?;
     let now = ambient.clock.now();
     store.write(move |tx| Box::pin(async move { wallet::open_system_accounts(tx, now).await })).await?;
+    seed::seed(&store, now).await?;
     let payments: Arc<dyn PaymentProvider> =
         if config.local_payments { Arc::new(LocalPayments) } else { Arc::new(NoPayments) };
     Ok(AppState {

@@ -31,6 +31,11 @@ impl Act {
         Self { now, brakes: Brakes::Free, entropy, topics: Vec::new(), rearm: BTreeSet::new() }
     }
 
+    /// The same under these brakes.
+    pub fn braked(self, brakes: Brakes) -> Self {
+        Self { brakes, ..self }
+    }
+
     /// 128 random bits, for an id.
     pub fn bits(&self) -> u128 {
         self.entropy.bits()

@@ -7,19 +7,20 @@ use tarn_protocol::ids::{GpuUuid, HostId, LeaseId};
 use tarn_provisioner::snapshot::{GpuSnapshot, HostSnapshot, LinkSnapshot};
 use tarn_rows::gpus::GpuRow;
 use tarn_rows::hosts::HostRow;
-use tarn_rows::links::CertificateRow;
+use tarn_rows::links::FleetLinkRow;
 use tarn_store::{StoreError, Tx};
 
 pub async fn snapshot(tx: &mut Tx) -> Result<Vec<HostSnapshot>, StoreError> {
     let hosts = tx.fleet_hosts().await?;
     let held = tx.fleet_held_gpus().await?;
-    let held: HashMap<GpuUuid, LeaseId> = held.into_iter().map(|card| (card.gpu_uuid, card.lease_id)).collect();
+    let held: HashMap<GpuUuid, LeaseId> =
+        held.into_iter().map(|card| (card.gpu_uuid, card.lease_id)).collect();
     let mut gpus: HashMap<HostId, Vec<GpuRow>> = HashMap::new();
     for gpu in tx.fleet_gpus().await? {
         gpus.entry(gpu.host_id.clone()).or_default().push(gpu);
     }
-    let mut links: HashMap<HostId, Vec<CertificateRow>> = HashMap::new();
-    for certificate in tx.fleet_certificates().await? {
+    let mut links: HashMap<HostId, Vec<FleetLinkRow>> = HashMap::new();
+    for certificate in tx.fleet_links().await? {
         links.entry(certificate.host_id.clone()).or_default().push(certificate);
     }
     let join = |host: HostRow| {
@@ -33,7 +34,7 @@ pub async fn snapshot(tx: &mut Tx) -> Result<Vec<HostSnapshot>, StoreError> {
 fn host_snapshot(
     host: HostRow,
     gpus: Vec<GpuRow>,
-    links: Vec<CertificateRow>,
+    links: Vec<FleetLinkRow>,
     held: &HashMap<GpuUuid, LeaseId>,
 ) -> HostSnapshot {
     let links = links.into_iter().map(|certificate| link_snapshot(&host, certificate)).collect();
@@ -75,7 +76,7 @@ fn gpu_snapshot(gpu: GpuRow, lease: Option<LeaseId>) -> GpuSnapshot {
 }
 
 /// A certificate counts only under the driver and the boot that it was made under.
-fn link_snapshot(host: &HostRow, certificate: CertificateRow) -> LinkSnapshot {
+fn link_snapshot(host: &HostRow, certificate: FleetLinkRow) -> LinkSnapshot {
     let same_driver = host.driver_version.as_ref() == Some(&certificate.driver_version);
     let same_boot = host.boot_id.as_ref() == Some(&certificate.boot_id);
     LinkSnapshot {

@@ -17,6 +17,7 @@ use crate::openapi;
 use crate::state::AppState;
 
 pub mod admin;
+pub mod agent;
 pub mod amount;
 pub mod api_keys;
 pub mod charges;
@@ -24,13 +25,14 @@ pub mod envelope;
 pub mod error;
 pub mod extract;
 pub mod health;
+pub mod instances;
 pub mod instant;
 pub mod ledger;
+pub mod offers;
 pub mod once;
 pub mod rate_limit;
 pub mod sessions;
 pub mod ssh_keys;
-pub mod status_page;
 pub mod tenants;
 pub mod wallet;
 
@@ -41,9 +43,15 @@ fn documented() -> OpenApiRouter<AppState> {
         .merge(tenants::routes())
         .merge(api_keys::routes())
         .merge(ssh_keys::routes())
+        .merge(offers::routes())
+        .merge(instances::routes())
         .merge(wallet::routes())
         .merge(charges::routes())
         .merge(ledger::routes())
+        .merge(admin::hosts::routes())
+        .merge(admin::gpus::routes())
+        .merge(admin::links::routes())
+        .merge(admin::alerts::routes())
         .merge(admin::price_book::routes())
         .merge(admin::tenants::routes())
         .merge(admin::credits::routes())
@@ -60,8 +68,8 @@ pub fn app(state: AppState) -> Router {
     let (routes, document) = documented().split_for_parts();
     let docs = SwaggerUi::new("/docs").url("/openapi.json", openapi::completed(document));
     routes
+        .merge(agent::routes())
         .merge(docs)
-        .merge(status_page::routes())
         .fallback(async || ApiError::new(Code::RouteNotFound, "see /openapi.json for what there is"))
         .method_not_allowed_fallback(async || ApiError::new(Code::MethodNotAllowed, "see the Allow header"))
         .layer(CatchPanicLayer::custom(envelope::panicked))

@@ -16,7 +16,8 @@ use crate::state::AppState;
 const SEGMENTS_MAX: u32 = 500;
 
 pub async fn tick(state: &AppState, claim: Claim, now: Timestamp) -> Result<Report, WorkError> {
-    let due = state.store.read(move |tx| Box::pin(async move { tx.segments_exhausted(now, SEGMENTS_MAX).await }));
+    let due =
+        state.store.read(move |tx| Box::pin(async move { tx.segments_exhausted(now, SEGMENTS_MAX).await }));
     let tenants: BTreeSet<TenantId> = due.await?.into_iter().map(|segment| segment.tenant_id).collect();
     let mut report = Report::default();
     for tenant in tenants {

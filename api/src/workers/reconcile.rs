@@ -19,10 +19,7 @@ use crate::state::AppState;
 const INSTANCES_MAX: u32 = 200;
 
 pub async fn tick(state: &AppState, claim: Claim, now: Timestamp) -> Result<Report, WorkError> {
-    let (due, brakes) = state
-        .store
-        .read(move |tx| Box::pin(async move { due(tx).await }))
-        .await?;
+    let (due, brakes) = state.store.read(move |tx| Box::pin(async move { due(tx).await })).await?;
     let mut report = Report::default();
     for id in due {
         report.seen += 1;
@@ -54,7 +51,7 @@ async fn advance(
     brakes: Brakes,
     now: Timestamp,
 ) -> Result<bool, WorkError> {
-    let act = Act { brakes, ..Act::at(state, now) };
+    let act = Act::at(state, now).braked(brakes);
     let id = id.clone();
     let (changed, act) = state
         .store

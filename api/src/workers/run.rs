@@ -69,7 +69,9 @@ async fn turn(state: &AppState, worker: Worker, holder: &str) {
         Err(error) => Err(error.into()),
     };
     match done {
-        Ok(report) if report.failed > 0 => tracing::warn!(worker = worker.name(), ?report, "tick left work undone"),
+        Ok(report) if report.failed > 0 => {
+            tracing::warn!(worker = worker.name(), ?report, "tick left work undone")
+        }
         Ok(report) => tracing::debug!(worker = worker.name(), ?report, "tick"),
         Err(error) => tracing::error!(worker = worker.name(), %error, "tick failed"),
     }

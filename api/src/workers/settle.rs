@@ -16,7 +16,8 @@ const TENANTS_PER_COMMIT: usize = 50;
 
 pub async fn tick(state: &AppState, claim: Claim, now: Timestamp) -> Result<Report, WorkError> {
     let since = now.plus_micros(-SETTLED_LATE_MICROS);
-    let tenants = state.store.read(move |tx| Box::pin(async move { tx.tenants_that_cost(since).await })).await?;
+    let tenants =
+        state.store.read(move |tx| Box::pin(async move { tx.tenants_that_cost(since).await })).await?;
     let mut report = Report::default();
     for batch in tenants.chunks(TENANTS_PER_COMMIT) {
         match commit(state, claim, batch, now).await {
@@ -45,7 +46,12 @@ pub async fn tick(state: &AppState, claim: Claim, now: Timestamp) -> Result<Repo
     Ok(report)
 }
 
-async fn commit(state: &AppState, claim: Claim, tenants: &[TenantId], now: Timestamp) -> Result<u32, WorkError> {
+async fn commit(
+    state: &AppState,
+    claim: Claim,
+    tenants: &[TenantId],
+    now: Timestamp,
+) -> Result<u32, WorkError> {
     let act = Act::at(state, now);
     let tenants = tenants.to_vec();
     let (changed, act) = state

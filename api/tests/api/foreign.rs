@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
+use tarn_api::clock::Clock;
 
+use crate::fleet::agent::FakeAgent;
+use crate::fleet::hardware::Wiring;
 use crate::harness::{Api, Person};
 
 pub type Ids = BTreeMap<&'static str, String>;
@@ -26,7 +29,20 @@ pub async fn ids(api: &Api, owner: &Person) -> Ids {
         ("user_id", friend.user_id),
         ("key_id", text(&key["id"])),
         ("ssh_key_id", text(&ssh_key["id"])),
+        ("instance_id", instance(api, owner).await),
     ])
+}
+
+/// An instance of `owner`, on a scripted host of its own.
+async fn instance(api: &Api, owner: &Person) -> String {
+    let operator = api.operator().await;
+    let token = api.post(&operator.access, "/v1/admin/join-tokens", json!({"region": "local"})).await.is(201);
+    let token = token["token"].as_str().unwrap();
+    let mut host = FakeAgent::join(api, token, 1, 2, Wiring::BridgedPairs, api.clock.now()).await;
+    host.report(api).await;
+    let order = json!({"offer_id": "card-24"});
+    let made = api.post_once(&owner.access, "/v1/instances", "foreign", order).await.is(201);
+    made["id"].as_str().unwrap().to_owned()
 }
 
 /// An id of the right form that names nothing.
@@ -53,5 +69,7 @@ pub async fn untouched(api: &Api, owner: &Person, ids: &Ids) {
     assert!(key["revoked_at"].is_null());
     api.get(&owner.access, &format!("/v1/ssh-keys/{}", ids["ssh_key_id"])).await.is(200);
     let members = api.get(&owner.access, &format!("/v1/tenants/{}/members", owner.tenant_id)).await.is(200);
+    let instance = api.get(&owner.access, &format!("/v1/instances/{}", ids["instance_id"])).await.is(200);
+    assert_eq!((&instance["desired_state"], &instance["label"]), (&json!("running"), &json!("card-24")));
     assert!(members["items"].as_array().unwrap().iter().any(|member| member["role"] == "viewer"));
 }

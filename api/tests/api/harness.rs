@@ -99,6 +99,8 @@ pub fn config(data: &TempDir) -> Config {
     Config {
         listen: "127.0.0.1:0".parse().unwrap(),
         local_payments: true,
+        // Tests that need them tick them, in their own time.
+        workers: false,
         password_cost: PasswordCost { memory_kib: 64, passes: 1, concurrent_max: 4 },
         rates: Rates { per_address: often, per_credential: often, per_tenant: often, sign_in: often },
         ..Config::local(data.path().to_owned())

@@ -4,12 +4,14 @@
 
 #[macro_use]
 mod harness;
+
 mod api_keys;
 mod authorization;
 mod contract;
-#[path = "../../../migrations/store/tests/store/database.rs"]
 #[expect(dead_code, reason = "shared with the store's tests, which use all of it")]
+#[path = "../../../migrations/store/tests/store/database.rs"]
 mod database;
+mod fleet;
 mod foreign;
 mod idempotency;
 mod money;

@@ -46,7 +46,8 @@ pub async fn accept(state: &AppState, host: &HostId, report: Report) -> Result<R
 async fn take(tx: &mut Tx, act: &mut Act, host_id: &HostId, report: &Report) -> Result<bool, StoreError> {
     let Some(mut host) = tx.host(host_id).await? else { return Ok(false) };
     let boots = tx.host_boots(host_id).await?;
-    let freshness = judge(&boots.iter().map(known).collect::<Vec<_>>(), &report.boot_id, report.seq, report.mono_ms);
+    let freshness =
+        judge(&boots.iter().map(known).collect::<Vec<_>>(), &report.boot_id, report.seq, report.mono_ms);
     let fresh = match freshness {
         Freshness::Fresh => accept_order(tx, act, &host, report).await?,
         Freshness::Stale => false,
@@ -73,7 +74,12 @@ async fn take(tx: &mut Tx, act: &mut Act, host_id: &HostId, report: &Report) -> 
 }
 
 /// The compare-and-set that decides between racing reports, and the end of silence.
-async fn accept_order(tx: &mut Tx, act: &mut Act, host: &HostRow, report: &Report) -> Result<bool, StoreError> {
+async fn accept_order(
+    tx: &mut Tx,
+    act: &mut Act,
+    host: &HostRow,
+    report: &Report,
+) -> Result<bool, StoreError> {
     let order = HostReport {
         host_id: host.id.clone(),
         boot_id: report.boot_id.clone(),
@@ -95,7 +101,8 @@ async fn remember_boot(
     host: &HostId,
     report: &Report,
 ) -> Result<(), StoreError> {
-    let first_at = boots.iter().find(|boot| boot.boot_id == report.boot_id).map_or(act.now, |boot| boot.first_at);
+    let first_at =
+        boots.iter().find(|boot| boot.boot_id == report.boot_id).map_or(act.now, |boot| boot.first_at);
     let boot = HostBootRow {
         host_id: host.clone(),
         boot_id: report.boot_id.clone(),

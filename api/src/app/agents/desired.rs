@@ -53,9 +53,8 @@ async fn wanted(
     let cards = tx.lease_gpus(&lease.id).await?;
     let Some((primary, donors)) = cards.split_first() else { return Ok(None) };
     let segment = tx.open_segment_of_instance(&scope, &row.id).await?;
-    let run_until = segment.and_then(|segment| {
-        Some(RunUntil { boot_id: segment.boot_id, mono_ms: segment.run_until_mono_ms? })
-    });
+    let run_until = segment
+        .and_then(|segment| Some(RunUntil { boot_id: segment.boot_id, mono_ms: segment.run_until_mono_ms? }));
     let spec = InstanceSpec {
         command: row.spec.0.command.clone(),
         env: row.spec.0.env.clone(),

@@ -16,7 +16,12 @@ use tarn_store::{StoreError, Tx};
 use crate::app::act::Act;
 
 /// Stores everything a fresh report says of hardware.
-pub async fn store(tx: &mut Tx, act: &mut Act, host: &mut HostRow, report: &Report) -> Result<(), StoreError> {
+pub async fn store(
+    tx: &mut Tx,
+    act: &mut Act,
+    host: &mut HostRow,
+    report: &Report,
+) -> Result<(), StoreError> {
     if let Some(inventory) = &report.inventory {
         store_inventory(tx, act, host, inventory).await?;
     }
@@ -143,5 +148,24 @@ pub async fn order_probes_again(tx: &mut Tx, act: &mut Act, host: &HostId) -> Re
         tx.bump_desired_revision(host).await?;
         act.changed_desired(host);
     }
+    Ok(())
+}
+
+/// Orders probes of every ordered pair that a card is part of on its host.
+pub async fn order_probes_of(tx: &mut Tx, act: &mut Act, gpu: &GpuRow) -> Result<(), StoreError> {
+    let present = tx.gpus_of_host(&gpu.host_id).await?.into_iter().filter(|card| card.present);
+    for other in present.filter(|card| card.uuid != gpu.uuid) {
+        for (from, to) in [(&gpu.uuid, &other.uuid), (&other.uuid, &gpu.uuid)] {
+            let order = ProbeOrderRow {
+                from_uuid: from.clone(),
+                to_uuid: to.clone(),
+                host_id: gpu.host_id.clone(),
+                created_at: act.now,
+            };
+            tx.insert_probe_order(&order).await?;
+        }
+    }
+    tx.bump_desired_revision(&gpu.host_id).await?;
+    act.changed_desired(&gpu.host_id);
     Ok(())
 }

@@ -13,8 +13,6 @@ use tarn_store::{StoreError, Tx};
 use crate::auth::secret;
 use crate::state::AppState;
 
-/// Prefix of a join token.
-pub const TOKEN_PREFIX: &str = "tarn_join_";
 const CREDENTIAL_PREFIX: &str = "tarn_host_";
 /// 30 base62 characters: 178 bits.
 const SECRET_CHARS: usize = 30;
@@ -42,7 +40,7 @@ pub async fn join(state: &AppState, request: JoinRequest) -> Result<JoinResponse
         id: HostId::new(now, state.entropy.bits()),
         name: request.name,
         region: String::new(),
-        credential_sha256: secret::digest(credential.as_bytes()),
+        credential_sha256: secret::digest(&credential),
         epoch: Generation::new(1),
         boot_id: None,
         report_seq: Sequence::new(0),
@@ -57,7 +55,7 @@ pub async fn join(state: &AppState, request: JoinRequest) -> Result<JoinResponse
         desired_revision: 0,
         created_at: now,
     };
-    let digest: SecretDigest = secret::digest(request.token.as_bytes());
+    let digest: SecretDigest = secret::digest(&request.token);
     let nonce = request.nonce;
     let joined = state
         .store
@@ -94,7 +92,7 @@ async fn redeem(
             tx.insert_host(&host).await?;
             // Lost to a racing join of the same token: what was inserted must go.
             if !tx.consume_join_token(&token.id, &host.id, nonce, now).await? {
-                return Err(StoreError::Conflict);
+                return Err(tx.stale());
             }
             Ok(Some(host.id))
         }

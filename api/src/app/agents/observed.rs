@@ -29,9 +29,9 @@ pub async fn take_over(tx: &mut Tx, act: &mut Act, host: &HostId, report: &Repor
     let seen: HashMap<&InstanceId, &ObservedInstance> =
         report.instances.iter().map(|seen| (&seen.instance_id, seen)).collect();
     let here = tx.instances_on_host(host).await?;
-    let (running, others): (Vec<_>, Vec<_>) = here.into_iter().partition(|row| {
-        seen.get(&row.id).is_some_and(|seen| matches!(seen.phase, Phase::Running { .. }))
-    });
+    let (running, others): (Vec<_>, Vec<_>) = here
+        .into_iter()
+        .partition(|row| seen.get(&row.id).is_some_and(|seen| matches!(seen.phase, Phase::Running { .. })));
     let known: Vec<InstanceId> = running.iter().chain(&others).map(|row| row.id.clone()).collect();
     for row in running {
         converge(tx, act, row, &seen, report).await?;
@@ -105,7 +105,9 @@ async fn see_to_stranger(
     seen: &ObservedInstance,
 ) -> Result<(), StoreError> {
     let record = match tx.instance_of_any_tenant(&seen.instance_id).await? {
-        Some(row) => OrphanRecord::Known { state: row.state, host_id: row.host_id, generation: row.generation },
+        Some(row) => {
+            OrphanRecord::Known { state: row.state, host_id: row.host_id, generation: row.generation }
+        }
         None => OrphanRecord::Unknown { first_seen_at: act.now },
     };
     match orphan_remedy(&record, host, seen.generation, act.brakes, act.now) {

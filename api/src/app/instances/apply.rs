@@ -41,7 +41,8 @@ pub async fn converge(
         if let Some(ignored) = plan.ignored {
             tracing::warn!(instance_id = %dossier.row.id, ?ignored, "ignored what a host said of an instance");
         }
-        let moves = plan.effects.iter().any(|effect| !matches!(effect, Effect::RaiseAlert(_) | Effect::Place { .. }));
+        let moves =
+            plan.effects.iter().any(|effect| !matches!(effect, Effect::RaiseAlert(_) | Effect::Place { .. }));
         for effect in plan.effects {
             apply(tx, act, dossier, effect, report).await?;
         }
@@ -53,7 +54,12 @@ pub async fn converge(
 }
 
 /// Applies a plan that was made elsewhere; the caller saves.
-pub async fn carry_out(tx: &mut Tx, act: &mut Act, dossier: &mut Dossier, plan: Plan) -> Result<(), StoreError> {
+pub async fn carry_out(
+    tx: &mut Tx,
+    act: &mut Act,
+    dossier: &mut Dossier,
+    plan: Plan,
+) -> Result<(), StoreError> {
     for effect in plan.effects {
         apply(tx, act, dossier, effect, None).await?;
     }
@@ -62,7 +68,7 @@ pub async fn carry_out(tx: &mut Tx, act: &mut Act, dossier: &mut Dossier, plan: 
 
 /// Saves, or makes the whole transaction try again when someone else changed the instance meanwhile.
 pub async fn save(tx: &mut Tx, dossier: &mut Dossier) -> Result<(), StoreError> {
-    if dossier.save(tx).await? { Ok(()) } else { Err(StoreError::Conflict) }
+    if dossier.save(tx).await? { Ok(()) } else { Err(tx.stale()) }
 }
 
 async fn apply(
@@ -91,7 +97,7 @@ async fn apply(
                 CloseAt::LastEvidence => None,
             };
             metering::segments::close(tx, act, &dossier.row, at, reason).await?;
-            dossier.segment_open = false;
+            dossier.segment_boot = None;
             Ok(())
         }
         Effect::ReleaseLease { lease_id, generation } => {
@@ -190,12 +196,12 @@ async fn open_segment(
     let last_end = earlier.iter().filter_map(|segment| segment.ended_at).max();
     let not_before = last_end.map_or(dossier.row.desired_since, |end| end.max(dossier.row.desired_since));
     // What was degraded by us bills again from the report that shows it well, however long ago it was first ready.
-    let resumed = last_end.is_some_and(|end| end >= dossier.row.desired_since);
+    let resumed = last_end.is_some_and(|end| end > dossier.row.desired_since);
     let not_before = if resumed { report.received_at } else { not_before };
     let anchor = Anchor::from_report(report.received_at, boot_id, report.mono_ms, ready_mono_ms, not_before);
     metering::segments::open(tx, act, &dossier.row, primary, anchor).await?;
     void_holds(tx, act, dossier).await?;
-    dossier.segment_open = true;
+    dossier.segment_boot = Some(report.boot_id.clone());
     Ok(())
 }
 
@@ -217,7 +223,9 @@ async fn raise(tx: &mut Tx, act: &Act, dossier: &Dossier, alert: Alert) -> Resul
         id: EventId::new(act.now, act.bits()),
         kind: alert.kind().to_owned(),
         subject: dossier.row.id.to_string(),
-        detail: Json(json!({"host_id": dossier.row.host_id, "state": dossier.row.state, "alert": format!("{alert:?}")})),
+        detail: Json(
+            json!({"host_id": dossier.row.host_id, "state": dossier.row.state, "alert": format!("{alert:?}")}),
+        ),
         created_at: act.now,
         cleared_at: None,
     };

@@ -6,8 +6,8 @@ use tarn_protocol::ids::InstanceId;
 use tarn_protocol::units::Timestamp;
 use tarn_provisioner::lifecycle::{Action, DesiredState, ReasonCode, State, actions};
 use tarn_provisioner::reconcile::HostView;
-use tarn_rows::{Json, TenantScope};
 use tarn_rows::instances::InstanceRow;
+use tarn_rows::{Json, TenantScope};
 use tarn_store::{StoreError, Tx};
 
 use super::apply;
@@ -93,7 +93,7 @@ pub async fn patch(
     row.tags = patch.tags.clone().map_or(row.tags, Json);
     row.ttl_at = patch.ttl_at.or(row.ttl_at);
     if !tx.update_instance(scope, &row).await? {
-        return Err(StoreError::Conflict);
+        return Err(tx.stale());
     }
     act.changed_instance(id);
     Ok(Ok(row))

@@ -8,7 +8,6 @@ use tarn_billing::gate;
 use tarn_billing::money::Micros;
 use tarn_protocol::hardware::{LinkClass, LinkGrade};
 use tarn_protocol::ids::{HoldId, LeaseId, OfferId};
-use tarn_protocol::units::Bytes;
 use tarn_provisioner::fleet::FleetError;
 use tarn_provisioner::placement::{self, Placed, Refusal};
 use tarn_provisioner::quota::{self, Quota, QuotaExceeded};
@@ -22,6 +21,7 @@ use super::dossier::Dossier;
 use crate::app::act::Act;
 use crate::app::fleet;
 use crate::app::metering::purse::{CorruptMoney, Purse};
+use crate::app::metering::stored::corrupt;
 use crate::app::offers::catalog::{self, Listed};
 use crate::app::offers::shape::{Shape, Wanted};
 
@@ -62,7 +62,7 @@ pub async fn check(
     tx.take_placement_turn().await?;
     tx.lock_tenant(&scope).await?;
     tx.lock_wallets(&scope).await?;
-    let Some(tenant) = tx.tenant(&scope).await? else { return Err(StoreError::Conflict.into()) };
+    let Some(tenant) = tx.tenant(&scope).await? else { return Err(tx.stale().into()) };
     let offer_id = &dossier.row.offer_id;
     let offers = tx.offers().await?;
     let purse = Purse::load(tx, &scope, act.now).await?;
@@ -112,14 +112,22 @@ fn others(
     act: &Act,
 ) -> Result<Vec<Listed>, FleetError> {
     let listed = catalog::list(offers, &purse.book, snapshot, &Wanted::default(), act.now)?;
-    Ok(listed.into_iter().filter(|listed| listed.offer.id != *refused && listed.availability.count > 0).collect())
+    Ok(listed
+        .into_iter()
+        .filter(|listed| listed.offer.id != *refused && listed.availability.count > 0)
+        .collect())
 }
 
 /// Stores hold and lease of an admitted start; the instance itself is stored already.
-pub async fn take(tx: &mut Tx, act: &Act, dossier: &mut Dossier, admission: &Admission) -> Result<(), StoreError> {
+pub async fn take(
+    tx: &mut Tx,
+    act: &Act,
+    dossier: &mut Dossier,
+    admission: &Admission,
+) -> Result<(), StoreError> {
     let scope = dossier.scope();
     for (kind, amount) in &admission.hold {
-        let account = Account::new(*kind, Some(&dossier.row.tenant_id)).map_err(StoreError::corrupt)?;
+        let account = Account::new(*kind, Some(&dossier.row.tenant_id)).map_err(corrupt)?;
         let hold = HoldRow {
             id: HoldId::new(act.now, act.bits()),
             tenant_id: dossier.row.tenant_id.clone(),
@@ -133,7 +141,7 @@ pub async fn take(tx: &mut Tx, act: &Act, dossier: &mut Dossier, admission: &Adm
         };
         // Settled away between reading and holding.
         if !tx.place_hold(&scope, &hold).await? {
-            return Err(StoreError::Conflict);
+            return Err(tx.stale());
         }
     }
     lease(tx, act, dossier, &admission.placed).await
@@ -178,4 +186,3 @@ fn cards(lease_id: &LeaseId, placed: &Placed) -> Vec<LeaseGpuRow> {
     });
     std::iter::once(primary.clone()).chain(donors).collect()
 }
-

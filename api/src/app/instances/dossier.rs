@@ -1,13 +1,14 @@
 //! An instance with all that the planner must know of it, read and written in one transaction.
 
 use tarn_protocol::ids::{GpuUuid, InstanceId};
+use tarn_protocol::units::BootId;
 use tarn_provisioner::lease::Claim;
 use tarn_provisioner::lifecycle::Wish;
 use tarn_provisioner::reconcile::{Instance, Published};
-use tarn_rows::{Json, TenantScope};
 use tarn_rows::instances::InstanceRow;
 use tarn_rows::leases::{LeaseGpuRow, LeaseRow};
 use tarn_rows::plans::InstancePlanRow;
+use tarn_rows::{Json, TenantScope};
 use tarn_store::{StoreError, Tx};
 
 #[derive(Debug, Clone)]
@@ -16,7 +17,8 @@ pub struct Dossier {
     pub plan: InstancePlanRow,
     /// The live lease with its cards, the primary first.
     pub lease: Option<(LeaseRow, Vec<LeaseGpuRow>)>,
-    pub segment_open: bool,
+    /// The boot under which the open segment began.
+    pub segment_boot: Option<BootId>,
     /// As read: what changed is what gets written.
     read: (InstanceRow, InstancePlanRow),
 }
@@ -32,16 +34,17 @@ impl Dossier {
             }
             None => None,
         };
-        let segment_open = tx.open_segment_of_instance(&scope, &row.id).await?.is_some();
+        let segment = tx.open_segment_of_instance(&scope, &row.id).await?;
+        let segment_boot = segment.map(|segment| segment.boot_id);
         let read = (row.clone(), plan.clone());
-        Ok(Self { row, plan, lease, segment_open, read })
+        Ok(Self { row, plan, lease, segment_boot, read })
     }
 
     /// A new instance, nothing of it stored yet.
     pub fn new(row: InstanceRow) -> Self {
         let plan = blank(&row);
         let read = (row.clone(), plan.clone());
-        Self { row, plan, lease: None, segment_open: false, read }
+        Self { row, plan, lease: None, segment_boot: None, read }
     }
 
     /// As the planner sees it.
@@ -55,7 +58,7 @@ impl Dossier {
             wish: Wish { state: row.desired_state, reason: row.desired_reason, since: row.desired_since },
             claim: self.claim(),
             published: self.published(),
-            segment_open: self.segment_open,
+            segment_boot: self.segment_boot.clone(),
             placement_attempts: row.placement_attempts,
             failed_sets: self.plan.failed_sets.0.clone(),
             progress_at: self.plan.progress_at,

@@ -4,10 +4,10 @@ use serde_json::json;
 use tarn_protocol::ids::{InstanceId, LeaseId};
 use tarn_provisioner::lifecycle::{Action, DesiredState, Event, ReasonCode, State};
 use tarn_provisioner::reconcile::HostView;
+use tarn_rows::instances::InstanceRow;
 use tarn_rows::leases::{LeaseGpuRow, LeaseRow};
 use tarn_rows::plans::EvictionRow;
 use tarn_rows::{Json, TenantScope};
-use tarn_rows::instances::InstanceRow;
 use tarn_store::{StoreError, Tx};
 
 use super::change::{ChangeRefused, refuses};
@@ -15,6 +15,7 @@ use super::claim::{self, ClaimError, StartRefused};
 use super::dossier::Dossier;
 use super::{apply, change, wanted};
 use crate::app::act::Act;
+use crate::app::metering::stored::corrupt;
 
 #[derive(Debug, thiserror::Error)]
 pub enum NotStarted {
@@ -66,7 +67,7 @@ pub async fn restart(
     }
     let mut dossier = Dossier::load(tx, row).await?;
     change::wish(tx, act, &mut dossier, DesiredState::Stopped, ReasonCode::UserRequest).await?;
-    let Some((lease, cards)) = dossier.lease.clone() else { return Err(StoreError::Conflict) };
+    let Some((lease, cards)) = dossier.lease.clone() else { return Err(tx.stale()) };
     tx.release_lease(scope, &lease.id, lease.generation, act.now).await?;
     let host_id = lease.host_id.clone();
     begin_generation(tx, act, &mut dossier, &host_id).await?;
@@ -125,7 +126,7 @@ async fn evict(
 
 async fn started(tx: &mut Tx, act: &mut Act, dossier: &mut Dossier) -> Result<(), StoreError> {
     let from = dossier.row.state;
-    let to = from.after(Event::Start).map_err(StoreError::corrupt)?;
+    let to = from.after(Event::Start).map_err(corrupt)?;
     dossier.row.desired_state = DesiredState::Running;
     dossier.row.desired_reason = ReasonCode::UserRequest;
     dossier.row.desired_since = act.now;

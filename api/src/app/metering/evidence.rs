@@ -9,12 +9,13 @@ use tarn_store::{StoreError, Tx};
 
 use super::{segments, stored};
 use crate::app::act::Act;
+use crate::app::metering::stored::corrupt;
 
 /// Stores one piece of evidence and adds it to what its segments prove. A repeat changes nothing.
 pub async fn accept(tx: &mut Tx, act: &Act, host: &HostId, usage: &UsageEvidence) -> Result<(), StoreError> {
     let mut rows = Vec::new();
     for row in tx.segments_of_run(&usage.instance_id, usage.generation).await? {
-        let segment = stored::segment(&row).map_err(StoreError::corrupt)?;
+        let segment = stored::segment(&row).map_err(corrupt)?;
         if evidence::names(usage, &segment) {
             rows.push((row, segment));
         }

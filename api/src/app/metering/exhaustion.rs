@@ -14,6 +14,7 @@ use super::segments;
 use crate::app::act::{Act, EXHAUST};
 use crate::app::instances::apply;
 use crate::app::instances::dossier::Dossier;
+use crate::app::metering::stored::corrupt;
 
 /// Computes the runway again and tells the hosts what changed.
 pub async fn rearm(tx: &mut Tx, act: &mut Act, scope: &TenantScope) -> Result<(), CorruptMoney> {
@@ -25,7 +26,8 @@ pub async fn rearm(tx: &mut Tx, act: &mut Act, scope: &TenantScope) -> Result<()
     };
     let open = purse.segments.into_iter().filter(|(_, segment)| segment.state() == SegmentState::Open);
     for (row, segment) in open {
-        let told = row.run_until_mono_ms.is_some() && row.exhausts_at.is_some_and(|known| near(known, until, act.now));
+        let told = row.run_until_mono_ms.is_some()
+            && row.exhausts_at.is_some_and(|known| near(known, until, act.now));
         if told {
             continue;
         }
@@ -81,7 +83,7 @@ pub async fn close_exhausted(tx: &mut Tx, act: &mut Act, scope: &TenantScope) ->
 /// Before a commit: the runway of every tenant whose burn the transaction changed.
 pub async fn rearm_changed(tx: &mut Tx, act: &mut Act) -> Result<(), StoreError> {
     for tenant_id in std::mem::take(&mut act.rearm) {
-        rearm(tx, act, &TenantScope::proven(tenant_id)).await.map_err(StoreError::corrupt)?;
+        rearm(tx, act, &TenantScope::proven(tenant_id)).await.map_err(corrupt)?;
     }
     Ok(())
 }

@@ -63,7 +63,11 @@ impl Purse {
         open.map(|(_, segment)| segment.terms().rate).collect()
     }
 
-    pub const fn start_request<'purse>(&'purse self, burning: &'purse [Rate], starting: Rate) -> StartRequest<'purse> {
+    pub const fn start_request<'purse>(
+        &'purse self,
+        burning: &'purse [Rate],
+        starting: Rate,
+    ) -> StartRequest<'purse> {
         StartRequest { funds: &self.funds, accrued: self.accrued, burning, starting }
     }
 }

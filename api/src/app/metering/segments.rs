@@ -9,6 +9,7 @@ use tarn_store::{StoreError, Tx};
 
 use super::stored;
 use crate::app::act::Act;
+use crate::app::metering::stored::corrupt;
 
 /// Opens the one segment of an instance's run, on the primary's UUID, at the price in force then.
 pub async fn open(
@@ -49,12 +50,12 @@ pub async fn close(
 ) -> Result<(), StoreError> {
     let scope = TenantScope::proven(instance.tenant_id.clone());
     let Some(row) = tx.open_segment_of_instance(&scope, &instance.id).await? else { return Ok(()) };
-    let segment = stored::segment(&row).map_err(StoreError::corrupt)?;
+    let segment = stored::segment(&row).map_err(corrupt)?;
     let at = at.unwrap_or_else(|| segment.last_good_at(act.now));
     // Settled seconds are proven ones: an end before them is an end at them.
     let closed = match segment.clone().close(at, reason) {
         Ok(closed) => closed,
-        Err(_) => segment.clone().close(segment.last_good_at(act.now).max(at), reason).map_err(StoreError::corrupt)?,
+        Err(_) => segment.clone().close(segment.last_good_at(act.now).max(at), reason).map_err(corrupt)?,
     };
     save(tx, &scope, stored::changed(row, &closed, act.now)).await?;
     act.rearm.insert(instance.tenant_id.clone());
@@ -62,6 +63,10 @@ pub async fn close(
 }
 
 /// Writes a changed segment, or makes the whole transaction try again when someone else changed it meanwhile.
-pub async fn save(tx: &mut Tx, scope: &TenantScope, row: tarn_rows::segments::SegmentRow) -> Result<(), StoreError> {
-    if tx.update_segment(scope, &row).await? { Ok(()) } else { Err(StoreError::Conflict) }
+pub async fn save(
+    tx: &mut Tx,
+    scope: &TenantScope,
+    row: tarn_rows::segments::SegmentRow,
+) -> Result<(), StoreError> {
+    if tx.update_segment(scope, &row).await? { Ok(()) } else { Err(tx.stale()) }
 }

@@ -61,7 +61,8 @@ async fn split_at_new_prices(
     while place < purse.segments.len() {
         let (row, segment) = purse.segments[place].clone();
         if let Some(price) = due_price(&segment, &purse.book, act.now) {
-            let (before, after) = segment.split(price).map_err(|error| CorruptMoney::Row(CorruptRow::Segment(error)))?;
+            let (before, after) =
+                segment.split(price).map_err(|error| CorruptMoney::Row(CorruptRow::Segment(error)))?;
             let ended = stored::changed(row, &before, act.now);
             segments::save(tx, scope, ended.clone()).await?;
             let begun = stored::row(&after, act.now);
@@ -101,10 +102,10 @@ async fn commit(
 async fn post(tx: &mut Tx, scope: &TenantScope, charge: &Charge) -> Result<(), StoreError> {
     let draw = &charge.draw;
     if !tx.set_grant_remaining(scope, draw.grant_id(), draw.before.remaining(), draw.remaining_after).await? {
-        return Err(StoreError::Conflict);
+        return Err(tx.stale());
     }
     match tx.post_transfer(&stored::transfer(&charge.transfer)).await? {
         Posting::Posted => Ok(()),
-        Posting::Replayed | Posting::Insufficient | Posting::Conflicting => Err(StoreError::Conflict),
+        Posting::Replayed | Posting::Insufficient | Posting::Conflicting => Err(tx.stale()),
     }
 }

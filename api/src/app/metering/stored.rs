@@ -9,10 +9,11 @@ use tarn_billing::segment::{
 use tarn_billing::transfer::Transfer;
 use tarn_protocol::ids::SegmentId;
 use tarn_protocol::units::Timestamp;
-use tarn_rows::Json;
 use tarn_rows::ledger::TransferRow;
 use tarn_rows::segments::SegmentRow;
 use tarn_rows::wallet::GrantRow;
+use tarn_rows::{BadValue, Json};
+use tarn_store::StoreError;
 
 /// A money row that breaks a rule of billing: our fault, never the caller's.
 #[derive(Debug, thiserror::Error)]
@@ -135,4 +136,9 @@ pub fn transfer(transfer: &Transfer) -> TransferRow {
         memo: "usage".to_owned(),
         created_at: transfer.at(),
     }
+}
+
+/// A stored value that breaks a rule of its domain, as the store's error: for work that has no error of its own for it.
+pub fn corrupt(error: impl std::fmt::Display) -> StoreError {
+    StoreError::Corrupt(BadValue::new(error))
 }

@@ -30,12 +30,15 @@ pub fn list(
     now: Timestamp,
 ) -> Result<Vec<Listed>, FleetError> {
     let on_sale = offers.iter().filter(|offer| offer.listed);
-    on_sale.filter_map(|offer| Some((offer, book.at(&offer.id, now)?))).map(|(offer, price)| {
-        let shape = Shape::of(offer);
-        let (fleet, request) = (shape.fleet(snapshot)?, shape.request(wanted));
-        let next = placement::place(&fleet, &request);
-        let pool_bytes = next.as_ref().ok().and_then(|placed| Shape::pool_bytes(placed, snapshot));
-        let availability = placement::availability(&fleet, &request);
-        Ok(Listed { offer: offer.clone(), price: price.clone(), availability, next, pool_bytes })
-    }).collect()
+    on_sale
+        .filter_map(|offer| Some((offer, book.at(&offer.id, now)?)))
+        .map(|(offer, price)| {
+            let shape = Shape::of(offer);
+            let (fleet, request) = (shape.fleet(snapshot)?, shape.request(wanted));
+            let next = placement::place(&fleet, &request);
+            let pool_bytes = next.as_ref().ok().and_then(|placed| Shape::pool_bytes(placed, snapshot));
+            let availability = placement::availability(&fleet, &request);
+            Ok(Listed { offer: offer.clone(), price: price.clone(), availability, next, pool_bytes })
+        })
+        .collect()
 }

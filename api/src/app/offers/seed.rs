@@ -40,14 +40,13 @@ pub async fn seed(store: &Store, now: Timestamp) -> Result<(), SeedError> {
     let rows = seeded.into_iter().map(|offer| rows(offer, now)).collect::<Result<Vec<_>, _>>()?;
     store
         .write(move |tx| {
-            let rows = rows.clone();
             Box::pin(async move {
                 for (offer, price) in &rows {
                     if tx.insert_offer(offer).await? {
                         tx.append_price(price).await?;
                     }
                 }
-                Ok(())
+                Ok::<_, StoreError>(())
             })
         })
         .await?;

@@ -52,7 +52,8 @@ impl Shape {
 
     fn sells(&self, model: &str, memory_bytes: Bytes) -> bool {
         let most = self.card_memory_bytes.get() / 100 * (100 + LARGER_PERCENT_MAX);
-        memory_bytes.get() <= most && self.model_contains.as_ref().is_none_or(|part| model.contains(part.as_str()))
+        memory_bytes.get() <= most
+            && self.model_contains.as_ref().is_none_or(|part| model.contains(part.as_str()))
     }
 
     pub fn request(&self, wanted: &Wanted) -> Request {
@@ -60,7 +61,9 @@ impl Shape {
             cards: self.cards as usize,
             model: None,
             card_memory_bytes: self.card_memory_bytes,
-            link_class: wanted.link_class_min.map_or(self.link_class_min, |class| class.max(self.link_class_min)),
+            link_class: wanted
+                .link_class_min
+                .map_or(self.link_class_min, |class| class.max(self.link_class_min)),
             link_grade: LinkGrade::B,
             region: wanted.region.clone(),
             host: wanted.host_id.clone(),
@@ -76,7 +79,8 @@ impl Shape {
     /// The pool's size that a placed set surely has: the primary whole, each donor less what its driver keeps.
     pub fn pool_bytes(placed: &Placed, snapshot: &[HostSnapshot]) -> Option<Bytes> {
         let host = snapshot.iter().find(|host| host.id == placed.host_id)?;
-        let memory = |uuid: &GpuUuid| host.gpus.iter().find(|gpu| gpu.uuid == *uuid).map(|gpu| gpu.memory_bytes.get());
+        let memory =
+            |uuid: &GpuUuid| host.gpus.iter().find(|gpu| gpu.uuid == *uuid).map(|gpu| gpu.memory_bytes.get());
         let mut total = memory(&placed.primary)?;
         for donor in &placed.donors {
             let given = memory(&donor.uuid)?.saturating_sub(DONOR_KEEPS.get());

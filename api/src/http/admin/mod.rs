@@ -1,6 +1,10 @@
 //! `/v1/admin`: the operator's side. Every handler takes an [`crate::http::extract::caller::Operator`].
 
+pub mod alerts;
 pub mod credits;
+pub mod gpus;
+pub mod hosts;
 pub mod join_tokens;
+pub mod links;
 pub mod price_book;
 pub mod tenants;

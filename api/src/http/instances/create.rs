@@ -42,7 +42,8 @@ pub(super) async fn create_instance(
     let (scope, announcement) = (caller.scope().clone(), Announcement::default());
     let announcing = announcement.clone();
     let done = once::answer(&state, &context, call, move |tx| {
-        let (mut act, scope, order, announcing) = (act.clone(), scope.clone(), order.clone(), announcing.clone());
+        let (mut act, scope, order, announcing) =
+            (act.clone(), scope.clone(), order.clone(), announcing.clone());
         Box::pin(async move {
             for key in &order.spec.ssh_keys {
                 if tx.ssh_key(&scope, key).await?.is_none() {

@@ -14,8 +14,8 @@ use tarn_store::{StoreError, Tx};
 
 use super::request::{Constraints, PolicyChoice};
 use super::view::{
-    CardResidencyDocument, EventDocument, InstanceDocument, LogDocument, PeerDocument, PoolDocument, PriceDocument,
-    ResidencyDocument, UnreachableDocument,
+    CardResidencyDocument, EventDocument, InstanceDocument, LogDocument, PeerDocument, PoolDocument,
+    PriceDocument, ResidencyDocument, UnreachableDocument,
 };
 
 /// What several documents of one answer share.
@@ -65,7 +65,8 @@ impl Renderer {
         if let Some(known) = self.prices.get(id) {
             return Ok(*known);
         }
-        let price = tx.price_at(id, self.now).await?.map_or(Micros::ZERO, |price| price.micros_per_hour.hourly());
+        let price =
+            tx.price_at(id, self.now).await?.map_or(Micros::ZERO, |price| price.micros_per_hour.hourly());
         self.prices.insert(id.clone(), price);
         Ok(price)
     }
@@ -144,7 +145,9 @@ fn pool(lease: LeaseRow, cards: &[LeaseGpuRow], pool_bytes: Option<Bytes>) -> Op
 
 pub fn residency(row: InstanceRow) -> ResidencyDocument {
     let cards = row.residency.map(|cards| cards.0).unwrap_or_default();
-    let used = |role: CardRole| cards.iter().filter(|card| card.role == role).map(|card| card.used_bytes.get()).sum();
+    let used = |role: CardRole| {
+        cards.iter().filter(|card| card.role == role).map(|card| card.used_bytes.get()).sum()
+    };
     ResidencyDocument {
         instance_id: row.id,
         observed_at: row.observed_at.map(Into::into),

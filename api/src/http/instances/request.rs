@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use tarn_protocol::hardware::LinkClass;
 use tarn_protocol::ids::{HostId, OfferId, SshKeyId};
 use tarn_protocol::pool_config::{Placement, Policy};
@@ -26,6 +25,10 @@ const GRANULE: u64 = 2 * Bytes::MIB;
 /// A new instance. Placement constraints are stored and checked again at every start.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({
+    "offer_id": "pool-96", "label": "finetune", "tags": {"team": "vision"}, "command": ["/usr/bin/python3", "train.py"],
+    "env": {"EPOCHS": "3"}, "constraints": {"link_class_min": "pcie_p2p"}, "ttl_seconds": 86400,
+}))]
 pub struct CreateInstance {
     /// What to rent, for example `pool-96`.
     #[schema(value_type = String, example = "pool-96")]
@@ -73,6 +76,7 @@ pub struct PolicyChoice {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"link_class_min": "pcie_p2p"}))]
 pub struct Constraints {
     #[serde(default)]
     pub region: Option<String>,
@@ -88,6 +92,7 @@ pub struct Constraints {
 /// What may change of an instance while it lives.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"label": "finetune-2", "tags": {"team": "vision"}, "ttl_seconds": 7200}))]
 pub struct PatchInstance {
     #[serde(default)]
     pub label: Option<String>,
@@ -107,7 +112,11 @@ fn demand(errors: &mut Vec<FieldError>, holds: bool, pointer: &str, detail: &str
 
 /// 422 with everything that is wrong, if anything is.
 fn valid(errors: Vec<FieldError>) -> ApiResult<()> {
-    if errors.is_empty() { Ok(()) } else { Err(ApiError::new(Code::InvalidRequest, "see errors").with_errors(errors)) }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(ApiError::new(Code::InvalidRequest, "see errors").with_errors(errors))
+    }
 }
 
 fn check_label(errors: &mut Vec<FieldError>, label: Option<&String>) {
@@ -132,7 +141,9 @@ fn check_ttl(errors: &mut Vec<FieldError>, ttl_seconds: Option<u64>) {
 
 /// A name that the process environment can carry.
 fn env_name(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') && !name.as_bytes()[0].is_ascii_digit()
+    !name.is_empty()
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        && !name.as_bytes()[0].is_ascii_digit()
 }
 
 impl CreateInstance {
@@ -149,13 +160,23 @@ impl CreateInstance {
             && self.command.first().is_none_or(|program| !program.is_empty());
         demand(found, whole, "/command", "no NUL bytes, and a program that is not empty");
         let env_bytes: usize = self.env.iter().map(|(name, value)| name.len() + value.len()).sum();
-        demand(found, self.env.len() <= ENV_MAX && env_bytes <= ENV_BYTES_MAX, "/env", "at most 256 variables of 64 KiB together");
+        demand(
+            found,
+            self.env.len() <= ENV_MAX && env_bytes <= ENV_BYTES_MAX,
+            "/env",
+            "at most 256 variables of 64 KiB together",
+        );
         let named = self.env.iter().all(|(name, value)| env_name(name) && !value.contains('\0'));
         demand(found, named, "/env", "names of A-Z, a-z, 0-9 and _, values without NUL bytes");
         demand(found, self.ssh_key_ids.len() <= SSH_KEYS_MAX, "/ssh_key_ids", "at most 32 keys");
         if let Some(policy) = &self.policy {
             let granule = policy.granule_bytes.unwrap_or(GRANULE);
-            demand(found, granule > 0 && granule.is_multiple_of(GRANULE), "/policy/granule_bytes", "a positive multiple of 2 MiB");
+            demand(
+                found,
+                granule > 0 && granule.is_multiple_of(GRANULE),
+                "/policy/granule_bytes",
+                "a positive multiple of 2 MiB",
+            );
         }
         valid(errors)
     }

@@ -12,13 +12,14 @@ use utoipa::ToSchema;
 /// A search. `where` maps a field (`cards`, `price.per_hour`, `availability.count` …) to one or more conditions.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"where": {"cards": {"gte": 2}, "availability.count": {"gt": 0}}, "order": ["price.per_hour.amount"]}))]
 pub struct SearchOffers {
     #[serde(default, rename = "where")]
     #[schema(value_type = BTreeMap<String, BTreeMap<String, Object>>, example = json!({"cards": {"gte": 2}, "availability.count": {"gt": 0}}))]
     pub conditions: BTreeMap<String, BTreeMap<Operator, Value>>,
     /// Fields to order by, each with an optional leading `-` for descending.
     #[serde(default)]
-    #[schema(example = json!(["price.per_hour"]))]
+    #[schema(example = json!(["price.per_hour.amount"]))]
     pub order: Vec<String>,
     #[serde(default)]
     #[schema(minimum = 1, maximum = 100)]
@@ -65,7 +66,8 @@ fn compare(one: &Value, other: &Value) -> Option<Ordering> {
 impl Operator {
     fn holds(self, found: &Value, wanted: &Value) -> bool {
         let order = || compare(found, wanted);
-        let among = || wanted.as_array().is_some_and(|list| list.iter().any(|one| Self::Eq.holds(found, one)));
+        let among =
+            || wanted.as_array().is_some_and(|list| list.iter().any(|one| Self::Eq.holds(found, one)));
         match self {
             Self::Eq => found == wanted || order() == Some(Ordering::Equal),
             Self::Neq => !Self::Eq.holds(found, wanted),
@@ -93,7 +95,8 @@ impl SearchOffers {
             self.order
                 .iter()
                 .map(|field| {
-                    let (path, descending) = field.strip_prefix('-').map_or((field.as_str(), false), |path| (path, true));
+                    let (path, descending) =
+                        field.strip_prefix('-').map_or((field.as_str(), false), |path| (path, true));
                     let order = compare(at(one, path), at(other, path)).unwrap_or(Ordering::Equal);
                     if descending { order.reverse() } else { order }
                 })
@@ -122,11 +125,18 @@ mod tests {
             json!({"id": "c", "cards": 1, "price": {"per_hour": "0.90"}, "availability": {"count": 8}}),
         ];
         let ids = |text| -> Vec<String> {
-            search(text).apply(offers.clone()).iter().map(|offer| offer["id"].as_str().unwrap().to_owned()).collect()
+            search(text)
+                .apply(offers.clone())
+                .iter()
+                .map(|offer| offer["id"].as_str().unwrap().to_owned())
+                .collect()
         };
         assert_eq!(ids(json!({})), ["a", "b", "c"]);
         assert_eq!(ids(json!({"where": {"cards": {"gte": 2}, "availability.count": {"gt": 0}}})), ["a"]);
-        assert_eq!(ids(json!({"where": {"price.per_hour": {"lt": "9.5"}}, "order": ["-price.per_hour"]})), ["b", "c"]);
+        assert_eq!(
+            ids(json!({"where": {"price.per_hour": {"lt": "9.5"}}, "order": ["-price.per_hour"]})),
+            ["b", "c"]
+        );
         assert_eq!(ids(json!({"where": {"id": {"in": ["c", "x"]}}})), ["c"]);
         assert_eq!(ids(json!({"where": {"id": {"notin": ["c"]}}, "order": ["cards"], "limit": 1})), ["b"]);
         assert_eq!(ids(json!({"where": {"missing": {"eq": 1}}})), Vec::<String>::new());

@@ -3,11 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use axum::Router;
-use axum::body::Body;
-use axum::http::{Request, StatusCode, header};
-use http_body_util::BodyExt;
-use serde::de::DeserializeOwned;
 use tarn_protocol::control::{
     CardResidency, CardRole, Desired, DesiredInstance, FailReason, Goal, JoinRequest, JoinResponse,
     ObservedInstance, Phase, Report, ReportAccepted, StopReason, UsageEvidence,
@@ -15,9 +10,9 @@ use tarn_protocol::control::{
 use tarn_protocol::hardware::{Inventory, LinkProbe};
 use tarn_protocol::ids::{HostId, InstanceId};
 use tarn_protocol::units::{BootId, Bytes, Generation, MonoMillis, Sequence, Timestamp};
-use tower::ServiceExt;
 
 use super::hardware;
+use crate::harness::{Api, Got};
 
 /// What the agent does with an instance that it is told to run.
 #[derive(Debug, Clone)]
@@ -40,7 +35,6 @@ struct Local {
 
 #[derive(Debug, Clone)]
 pub struct FakeAgent {
-    router: Router,
     pub host_id: HostId,
     pub credential: String,
     pub boot_id: BootId,
@@ -56,13 +50,22 @@ pub struct FakeAgent {
     highest: BTreeMap<InstanceId, Generation>,
     unacknowledged: Vec<UsageEvidence>,
     revision: i64,
+    journalled: Option<i64>,
+    wiring: hardware::Wiring,
     /// How the next starts go; the last one repeats.
     pub scripts: Vec<Script>,
 }
 
 impl FakeAgent {
     /// Joins with `token` as host `number` with `cards` cards, and has everything to report.
-    pub async fn join(router: Router, token: &str, number: u32, cards: u32, wiring: hardware::Wiring, now: Timestamp) -> Self {
+    pub async fn join(
+        api: &Api,
+        token: &str,
+        number: u32,
+        cards: u32,
+        wiring: hardware::Wiring,
+        now: Timestamp,
+    ) -> Self {
         let boot_id = BootId::new(format!("boot-{number}-1"));
         let request = JoinRequest {
             token: token.to_owned(),
@@ -71,11 +74,10 @@ impl FakeAgent {
             agent_version: "0.1.0".into(),
             nonce: format!("nonce-{number}"),
         };
-        let (status, body) = call(&router, "POST", "/agent/v1/join", None, Some(serde_json::to_value(&request).unwrap())).await;
-        assert_eq!(status, StatusCode::OK, "join: {body}");
-        let joined: JoinResponse = serde_json::from_value(body).unwrap();
+        let body = serde_json::to_value(&request).unwrap();
+        let joined = api.post_openly("/agent/v1/join", body).await.is(200);
+        let joined: JoinResponse = serde_json::from_value(joined).unwrap();
         Self {
-            router,
             host_id: joined.host_id,
             credential: joined.credential,
             boot_id,
@@ -91,6 +93,8 @@ impl FakeAgent {
             highest: BTreeMap::new(),
             unacknowledged: Vec::new(),
             revision: -1,
+            journalled: None,
+            wiring,
             scripts: vec![Script::Run],
         }
     }
@@ -109,7 +113,9 @@ impl FakeAgent {
     }
 
     pub fn runs(&self, id: &InstanceId) -> bool {
-        self.locals.get(id).is_some_and(|local| matches!(local.phase, Phase::Running { .. } | Phase::Degraded { .. }))
+        self.locals
+            .get(id)
+            .is_some_and(|local| matches!(local.phase, Phase::Running { .. } | Phase::Degraded { .. }))
     }
 
     pub fn has(&self, id: &InstanceId) -> bool {
@@ -124,6 +130,7 @@ impl FakeAgent {
     pub fn reboot(&mut self) {
         self.boot_id = BootId::new(format!("{}x", self.boot_id));
         self.booted_at = self.now;
+        self.journalled = None;
         self.seq = 0;
         self.locals.clear();
         self.inventory = Some(hardware::inventory(self.number, self.cards));
@@ -141,14 +148,24 @@ impl FakeAgent {
         self.inventory = Some(inventory);
     }
 
-    pub async fn pull(&mut self) -> Desired {
-        let desired: Desired = self.get("/agent/v1/desired?after=-1&wait_seconds=0").await;
+    pub async fn pull(&mut self, api: &Api) -> Desired {
+        let body = api.get(&self.credential, "/agent/v1/desired?after=-1&wait_seconds=0").await.is(200);
+        let desired: Desired = serde_json::from_value(body).unwrap();
         self.revision = desired.revision;
         desired
     }
 
-    /// Makes the local state follow the desired one.
+    /// Makes the local state follow the desired one; what it does not name is left alone.
     pub fn obey(&mut self, desired: &Desired) {
+        self.journalled = Some(desired.revision);
+        let probed = desired.probes.iter().map(|order| {
+            let place = |uuid: &tarn_protocol::ids::GpuUuid| {
+                (0..self.cards).find(|index| self.uuid(*index) == *uuid).expect("own card")
+            };
+            hardware::probe_of(self.wiring, self.number, place(&order.from), place(&order.to))
+        });
+        let probed: Vec<LinkProbe> = probed.collect();
+        self.probes.extend(probed);
         for wanted in &desired.instances {
             let highest = self.highest.entry(wanted.instance_id.clone()).or_insert(wanted.generation);
             if wanted.generation < *highest {
@@ -157,21 +174,17 @@ impl FakeAgent {
             *highest = wanted.generation;
             self.obey_one(wanted);
         }
-        let listed: Vec<_> = desired.instances.iter().map(|wanted| wanted.instance_id.clone()).collect();
-        let orphans: Vec<_> = self.locals.keys().filter(|id| !listed.contains(id)).cloned().collect();
-        for id in orphans {
-            self.prove(&id);
-            self.locals.remove(&id);
-        }
     }
 
     fn obey_one(&mut self, wanted: &DesiredInstance) {
         let id = &wanted.instance_id;
         match wanted.goal {
             Goal::Running => {
-                let same = self.locals.get(id).is_some_and(|local| local.desired.generation == wanted.generation);
+                let same =
+                    self.locals.get(id).is_some_and(|local| local.desired.generation == wanted.generation);
                 if !same {
-                    let script = if self.scripts.len() > 1 { self.scripts.remove(0) } else { self.scripts[0].clone() };
+                    let script =
+                        if self.scripts.len() > 1 { self.scripts.remove(0) } else { self.scripts[0].clone() };
                     let ready = self.mono(self.now);
                     let phase = match script {
                         Script::Run => Phase::Running { ready_mono_ms: ready },
@@ -206,7 +219,9 @@ impl FakeAgent {
     fn prove(&mut self, id: &InstanceId) {
         let to = self.mono(self.now);
         let Some(local) = self.locals.get_mut(id) else { return };
-        let (Some(from), true) = (local.proven_until, matches!(local.phase, Phase::Running { .. })) else { return };
+        let (Some(from), true) = (local.proven_until, matches!(local.phase, Phase::Running { .. })) else {
+            return;
+        };
         let to = local.desired.run_until.as_ref().map_or(to, |until| to.min(until.mono_ms));
         if to <= from {
             return;
@@ -230,7 +245,11 @@ impl FakeAgent {
         let now = self.mono(self.now);
         for id in self.instances() {
             let Some(local) = self.locals.get(&id) else { continue };
-            let due = local.desired.run_until.as_ref().is_some_and(|until| until.boot_id == self.boot_id && until.mono_ms <= now);
+            let due = local
+                .desired
+                .run_until
+                .as_ref()
+                .is_some_and(|until| until.boot_id == self.boot_id && until.mono_ms <= now);
             if due && matches!(local.phase, Phase::Running { .. }) {
                 self.prove(&id);
                 self.set_phase(&id, Phase::Stopped { reason: StopReason::BalanceExhausted, exit_code: None });
@@ -249,6 +268,7 @@ impl FakeAgent {
             boot_id: self.boot_id.clone(),
             seq: Sequence::new(self.seq),
             mono_ms: self.mono(self.now),
+            desired_revision: self.journalled,
             inventory: self.inventory.take(),
             probes: std::mem::take(&mut self.probes),
             instances: self.locals.iter().map(|(id, local)| observed(id, local)).collect(),
@@ -258,36 +278,28 @@ impl FakeAgent {
         }
     }
 
-    pub async fn send(&mut self, report: &Report) -> ReportAccepted {
-        let (status, body) = self.post_report(report).await;
-        assert_eq!(status, StatusCode::OK, "report: {body}");
+    pub async fn send(&mut self, api: &Api, report: &Report) -> ReportAccepted {
+        let body = self.post_report(api, report).await.is(200);
         let accepted: ReportAccepted = serde_json::from_value(body).unwrap();
         self.unacknowledged.retain(|evidence| evidence.seq > accepted.usage_through);
         accepted
     }
 
-    pub async fn post_report(&self, report: &Report) -> (StatusCode, serde_json::Value) {
-        let body = serde_json::to_value(report).unwrap();
-        call(&self.router, "POST", "/agent/v1/report", Some(&self.credential), Some(body)).await
+    pub async fn post_report(&self, api: &Api, report: &Report) -> Got {
+        api.post(&self.credential, "/agent/v1/report", serde_json::to_value(report).unwrap()).await
     }
 
-    pub async fn report(&mut self) -> ReportAccepted {
+    pub async fn report(&mut self, api: &Api) -> ReportAccepted {
         let report = self.next_report();
-        self.send(&report).await
+        self.send(api, &report).await
     }
 
     /// One round at `now`: pull, obey, report.
-    pub async fn step(&mut self, now: Timestamp) {
+    pub async fn step(&mut self, api: &Api, now: Timestamp) {
         self.set_now(now);
-        let desired = self.pull().await;
+        let desired = self.pull(api).await;
         self.obey(&desired);
-        self.report().await;
-    }
-
-    async fn get<T: DeserializeOwned>(&self, path: &str) -> T {
-        let (status, body) = call(&self.router, "GET", path, Some(&self.credential), None).await;
-        assert_eq!(status, StatusCode::OK, "{path}: {body}");
-        serde_json::from_value(body).unwrap()
+        self.report(api).await;
     }
 }
 
@@ -314,31 +326,4 @@ fn observed(id: &InstanceId, local: &Local) -> ObservedInstance {
         residency,
         log_tail: Some(format!("log of {id}\n")),
     }
-}
-
-/// One request to the control plane in this process.
-pub async fn call(
-    router: &Router,
-    method: &str,
-    path: &str,
-    bearer: Option<&str>,
-    body: Option<serde_json::Value>,
-) -> (StatusCode, serde_json::Value) {
-    let mut request = Request::builder().method(method).uri(path);
-    if let Some(bearer) = bearer {
-        request = request.header(header::AUTHORIZATION, format!("Bearer {bearer}"));
-    }
-    let body = match body {
-        Some(json) => {
-            request = request.header(header::CONTENT_TYPE, "application/json");
-            Body::from(json.to_string())
-        }
-        None => Body::empty(),
-    };
-    let response = router.clone().oneshot(request.body(body).unwrap()).await.unwrap();
-    let status = response.status();
-    let bytes = response.into_body().collect().await.unwrap().to_bytes();
-    let json = serde_json::from_slice(&bytes)
-        .unwrap_or_else(|_| serde_json::Value::String(String::from_utf8_lossy(&bytes).into_owned()));
-    (status, json)
 }

@@ -78,6 +78,11 @@ pub fn probes(host: u32, cards: u32, wiring: Wiring) -> Vec<LinkProbe> {
     ordered_pairs(cards).map(|(from, to)| probe(host, from, to, class(wiring, from, to))).collect()
 }
 
+/// What a probe of one ordered pair finds.
+pub fn probe_of(wiring: Wiring, host: u32, from: u32, to: u32) -> LinkProbe {
+    probe(host, from, to, class(wiring, from, to))
+}
+
 pub fn probe(host: u32, from: u32, to: u32, class: LinkClass) -> LinkProbe {
     let (grade, outcome, read) = match class {
         LinkClass::Nvlink => (LinkGrade::A, ProbeOutcome::Passed { atomics_native: true }, 101_300),
