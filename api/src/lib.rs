@@ -3,6 +3,7 @@
 //! * [`http`]: the surface: one file per noun, extractors, the error document.
 //! * [`app`]: use cases, each one transaction.
 //! * [`auth`]: who is asking: sessions, API keys, roles and scopes.
+//! * [`demo`]: the whole story on one machine, told by an API client.
 //! * [`serve`]: a running control plane in this process.
 //! * [`state`], [`config`], [`clock`], [`entropy`], [`wakeups`]: what everything below `main` is given.
 
@@ -10,6 +11,7 @@ pub mod app;
 pub mod auth;
 pub mod clock;
 pub mod config;
+pub mod demo;
 pub mod entropy;
 pub mod http;
 pub mod metrics;

@@ -19,6 +19,7 @@ function problem(error) {
   page("problem").textContent = error ? error.message : "";
 }
 
+const money = (amount) => `${amount.amount} ${amount.currency}`;
 const gib = (bytes) => `${(bytes / 2 ** 30).toFixed(1)} GiB`;
 
 function cell(content, className) {
@@ -70,19 +71,19 @@ async function refresh() {
   const residency = new Map(await Promise.all(live.map(async (instance) =>
     [instance.id, await call(`/v1/instances/${instance.id}/residency`).catch(() => null)])));
 
-  page("wallet").textContent = `${wallet.available} ${wallet.currency} available`;
+  page("wallet").textContent = `${money(wallet.available)} available`;
   rows("offers", offers.items, (offer) => [
     cell(code(offer.id)), cell(String(offer.cards), "number"), cell(String(offer.metered_cards), "number"),
-    cell(offer.pool_size_bytes ? gib(offer.pool_size_bytes) : "–", "number"), cell(offer.link_class ?? "none"),
-    cell(`${offer.price.per_hour} ${offer.price.currency}`, "number"), cell(String(offer.available ?? 0), "number"),
+    cell(offer.pool_size_bytes ? gib(offer.pool_size_bytes) : "–", "number"), cell(offer.links ? `${offer.links.class_min} to ${offer.links.class_max}` : "–"),
+    cell(`${offer.price.per_hour} ${offer.price.currency}`, "number"), cell(String(offer.availability.count), "number"),
   ], "Nothing is offered yet: no host has joined.");
   rows("instances", instances.items, (instance) => [
     cell(code(instance.id)), cell(instance.reason_code ? `${instance.state} (${instance.reason_code})` : instance.state),
     cell(cards(residency.get(instance.id))), cell(instance.since),
   ], "No instances yet.");
   rows("charges", charges.items, (charge) => [
-    cell(code(charge.instance_id)), cell(code(charge.primary_gpu)), cell(String(charge.seconds), "number"),
-    cell(charge.rate_per_hour, "number"), cell(`${charge.amount} ${charge.currency}`, "number"),
+    cell(code(charge.instance_id)), cell(code(charge.primary_gpu_uuid)), cell(String(charge.seconds), "number"),
+    cell(money(charge.rate_per_hour), "number"), cell(money(charge.amount), "number"),
   ], "No charges yet.");
 }
 

@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use tarn_api::app::operators::{join_tokens, promote};
 use tarn_api::app::people::email::{Email, NewPassword};
 use tarn_api::config::Config;
-use tarn_api::serve;
+use tarn_api::{demo, serve};
 use tracing_subscriber::EnvFilter;
 
 #[derive(Debug, Parser)]
@@ -44,6 +44,18 @@ enum Action {
         /// Let anyone top up for free. For a machine of your own only.
         #[arg(long, env = "TARN_LOCAL_PAYMENTS")]
         local_payments: bool,
+    },
+    /// Show the whole story on this machine: a simulated host, a customer, a Pool-96, the bill. Then keep serving.
+    Demo {
+        /// The port that is printed at the start; another is taken when it is in use.
+        #[arg(long, env = "TARN_LISTEN", default_value = "127.0.0.1:8080")]
+        listen: SocketAddr,
+        /// End after the story; the last line says what was observed.
+        #[arg(long)]
+        once: bool,
+        /// Where tarn-agent, tarn-broker, tarn-witness and the libraries are; default: beside this program.
+        #[arg(long)]
+        artefacts: Option<PathBuf>,
     },
     /// Bring the database up to date and end.
     Migrate,
@@ -93,6 +105,20 @@ async fn run(command: Command) -> anyhow::Result<()> {
             until_told_to_stop().await?;
             server.stop().await;
         }
+        Action::Demo { listen, once, artefacts } => {
+            let artefacts = match artefacts {
+                Some(directory) => directory,
+                None => own_directory()?,
+            };
+            let listen = free_address(listen);
+            let config = Config { listen, ..config };
+            demo::run(demo::Options { config, once, artefacts }, async {
+                if let Err(error) = until_told_to_stop().await {
+                    tracing::warn!(%error, "cannot watch for signals");
+                }
+            })
+            .await?;
+        }
         Action::Migrate => drop(serve::open(config, serve::Ambient::of_system()).await?),
         Action::Openapi => print!("{}", tarn_api::openapi::text()),
         Action::Admin(action) => administer(config, action).await?,
@@ -118,6 +144,19 @@ fn password_from_stdin() -> anyhow::Result<NewPassword> {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line)?;
     Ok(line.trim_end_matches(['\r', '\n']).parse()?)
+}
+
+fn own_directory() -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    Ok(own.parent().map(PathBuf::from).unwrap_or_default())
+}
+
+/// `wanted`, or the same address with a free port when another program has it.
+fn free_address(wanted: SocketAddr) -> SocketAddr {
+    match std::net::TcpListener::bind(wanted) {
+        Ok(_free) => wanted,
+        Err(_taken) => SocketAddr::new(wanted.ip(), 0),
+    }
 }
 
 /// SIGTERM or Ctrl-C.

@@ -33,6 +33,7 @@ pub mod once;
 pub mod rate_limit;
 pub mod sessions;
 pub mod ssh_keys;
+pub mod status_page;
 pub mod tenants;
 pub mod wallet;
 
@@ -70,6 +71,7 @@ pub fn app(state: AppState) -> Router {
     routes
         .merge(agent::routes())
         .merge(docs)
+        .merge(status_page::routes())
         .fallback(async || ApiError::new(Code::RouteNotFound, "see /openapi.json for what there is"))
         .method_not_allowed_fallback(async || ApiError::new(Code::MethodNotAllowed, "see the Allow header"))
         .layer(CatchPanicLayer::custom(envelope::panicked))

@@ -144,16 +144,28 @@ impl Link {
         account.return_donor(bytes, self.pages());
     }
 
-    /// A descriptor of a granule of `donor`, only to be imported and dropped.
-    pub(crate) fn probe(&self, donor: usize, account: &Account) -> Result<OwnedFd, LinkError> {
-        let donor = u32::try_from(donor).map_err(|_| LinkError::Refused)?;
-        let request = Request { donor, ..Request::new(Op::Probe) };
-        let (reply, mut descriptors) = self.ask(&mut self.lock(), request, account)?;
-        match (status(&reply), descriptors.pop()) {
-            (Some(Status::Ok), Some(descriptor)) => Ok(descriptor),
-            (Some(Status::OutOfMemory), _) => Err(LinkError::OutOfMemory),
-            _ => Err(LinkError::Refused),
-        }
+    /// A descriptor of a granule of each donor, only to be imported and dropped. All are asked for before the first answer is
+    /// awaited: when a thousand processes start at once, every wait costs each of them a turn of the processor.
+    pub(crate) fn probe(&self, donors: &[usize], account: &Account) -> Vec<Result<OwnedFd, LinkError>> {
+        let mut state = self.lock();
+        let answers = self.connected(&mut state, account).and_then(|socket| {
+            for &donor in donors {
+                let donor = u32::try_from(donor).unwrap_or(u32::MAX);
+                socket.send(Request { donor, ..Request::new(Op::Probe) })?;
+            }
+            donors.iter().map(|_| socket.receive()).collect::<Result<Vec<_>, Gone>>()
+        });
+        let Ok(answers) = answers else {
+            self.disconnect(&mut state);
+            return donors.iter().map(|_| Err(LinkError::Gone)).collect();
+        };
+        let judged =
+            answers.into_iter().map(|(reply, mut descriptors)| match (status(&reply), descriptors.pop()) {
+                (Some(Status::Ok), Some(descriptor)) => Ok(descriptor),
+                (Some(Status::OutOfMemory), _) => Err(LinkError::OutOfMemory),
+                _ => Err(LinkError::Refused),
+            });
+        judged.collect()
     }
 
     /// Has the broker bring its page up to date.

@@ -3,7 +3,7 @@
 //! One value a process, made lazily. A forked child makes its own: it drops the inherited connection without a word (the parent
 //! owns the leases) and starts with nothing allocated, as the driver itself does.
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 
@@ -174,9 +174,10 @@ impl Pool {
             .pages()
             .map(|pages| pages.donors().map(|donor| donor.capacity_bytes).collect())
             .unwrap_or_default();
-        for at in order {
+        let probes = self.link.probe(&order, &self.account);
+        for (at, probe) in order.into_iter().zip(probes) {
             let capacity = capacities.get(at).copied().unwrap_or(0);
-            if capacity > 0 && self.reaches(at) {
+            if capacity > 0 && reaches(probe) {
                 total_bytes += capacity;
                 donors.push(at);
             } else {
@@ -187,25 +188,6 @@ impl Pool {
             }
         }
         Frozen { total_bytes, donors }
-    }
-
-    /// Whether this process can import memory of the donor: by doing it.
-    fn reaches(&self, donor: usize) -> bool {
-        let descriptor = match self.link.probe(donor, &self.account) {
-            Ok(descriptor) => descriptor,
-            // A full donor cannot be probed; others of the tenant use it, so it is there.
-            Err(LinkError::OutOfMemory) => return true,
-            Err(LinkError::Gone | LinkError::Refused) => return false,
-        };
-        let mut handle = 0;
-        // SAFETY: for POSIX descriptors the driver takes the number in place of the pointer; the out-pointer outlives the call.
-        let imported = unsafe { real::mem_import(&raw mut handle, as_pointer(&descriptor), HANDLE_POSIX_FD) };
-        if imported != SUCCESS {
-            return false;
-        }
-        // SAFETY: the handle was just imported and is used nowhere else.
-        unsafe { real::mem_release(handle) };
-        true
     }
 
     /// Donor bytes free now, over the donors that this process reaches: nothing when the broker is gone.
@@ -266,4 +248,23 @@ impl Pool {
 /// The descriptor's number for a driver call that takes it in place of a pointer; the driver closes nothing.
 pub(crate) fn as_pointer(descriptor: &impl AsRawFd) -> *mut std::ffi::c_void {
     std::ptr::without_provenance_mut(usize::try_from(descriptor.as_raw_fd()).unwrap_or(usize::MAX))
+}
+
+/// Whether this process can import memory of a donor: by doing it.
+fn reaches(probe: Result<OwnedFd, LinkError>) -> bool {
+    let descriptor = match probe {
+        Ok(descriptor) => descriptor,
+        // A full donor cannot be probed; others of the tenant use it, so it is there.
+        Err(LinkError::OutOfMemory) => return true,
+        Err(LinkError::Gone | LinkError::Refused) => return false,
+    };
+    let mut handle = 0;
+    // SAFETY: for POSIX descriptors the driver takes the number in place of the pointer; the out-pointer outlives the call.
+    let imported = unsafe { real::mem_import(&raw mut handle, as_pointer(&descriptor), HANDLE_POSIX_FD) };
+    if imported != SUCCESS {
+        return false;
+    }
+    // SAFETY: the handle was just imported and is used nowhere else.
+    unsafe { real::mem_release(handle) };
+    true
 }
