@@ -75,7 +75,7 @@ async function refresh() {
   rows("offers", offers.items, (offer) => [
     cell(code(offer.id)), cell(String(offer.cards), "number"), cell(String(offer.metered_cards), "number"),
     cell(offer.pool_size_bytes ? gib(offer.pool_size_bytes) : "–", "number"), cell(offer.links ? `${offer.links.class_min} to ${offer.links.class_max}` : "–"),
-    cell(`${offer.price.per_hour} ${offer.price.currency}`, "number"), cell(String(offer.availability.count), "number"),
+    cell(money(offer.price.per_hour), "number"), cell(String(offer.availability.count), "number"),
   ], "Nothing is offered yet: no host has joined.");
   rows("instances", instances.items, (instance) => [
     cell(code(instance.id)), cell(instance.reason_code ? `${instance.state} (${instance.reason_code})` : instance.state),

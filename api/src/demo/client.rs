@@ -43,6 +43,10 @@ impl Client {
         self.send(Method::POST, path, Some(body), Some(key)).await
     }
 
+    pub async fn delete(&self, path: &str) -> Result<Answer, DemoError> {
+        self.send(Method::DELETE, path, None, None).await
+    }
+
     async fn send(
         &self,
         method: Method,

@@ -87,6 +87,8 @@ impl AgentStart<'_> {
             .arg(self.driver_dir)
             .arg("--artefacts")
             .arg(self.artefacts)
+            // Ctrl-C is for the demo, which ends the agent last.
+            .process_group(0)
             .stdin(Stdio::null())
             .stdout(output.try_clone().map_err(data(&log))?)
             .stderr(output);

@@ -76,11 +76,20 @@ async fn tell_and_serve(
     let state = server.state();
     let customer = cast.customer.clone();
     let (clock, entropy) = (state.clock.as_ref(), state.entropy.as_ref());
-    let told = Teller { customer, artefacts, clock, entropy, agent: &mut agent }.tell().await;
+    let mut stopped = std::pin::pin!(stopped);
+    let mut teller = Teller { customer, artefacts, clock, entropy, agent: &mut agent };
+    let told = tokio::select! {
+        told = teller.tell() => told,
+        () = &mut stopped => Err(DemoError::Interrupted),
+    };
     let facts = told.and_then(|facts| facts.check().map(|()| facts));
     if facts.is_ok() && !once {
         screen::credentials(&server.url(), &cast.keys);
         stopped.await;
+    }
+    // However the story ended, nothing is left running at the customer's cost.
+    if let Err(error) = story::clear(&cast.customer).await {
+        tracing::warn!(%error, "an instance may still be running; the next run on this data ends it");
     }
     agent.stop().await;
     facts
@@ -111,6 +120,8 @@ pub enum DemoError {
     Shape { call: String, field: &'static str },
     #[error("gave up after {seconds} s waiting for {what}{hint}")]
     Timeout { what: String, seconds: u64, hint: String },
+    #[error("interrupted")]
+    Interrupted,
     #[error("the story does not hold: {0}")]
     Untrue(String),
     #[error("cannot make the demo's operator")]

@@ -28,10 +28,14 @@ pub(super) struct Teller<'a> {
     pub agent: &'a mut Agent,
 }
 
-/// What was seen while the instance ran.
-struct Seen {
+/// A running instance and its primary's UUID.
+struct Rented {
     instance_id: String,
     primary: String,
+}
+
+/// What was seen while the instance ran.
+struct Seen {
     witness: Witness,
     donors: u64,
     primary_bytes: u64,
@@ -47,12 +51,14 @@ struct Witness {
 
 impl Teller<'_> {
     pub async fn tell(&mut self) -> Result<Facts, DemoError> {
+        // An earlier run may have been cut short.
+        clear(&self.customer).await?;
         self.look_at_wallet().await?;
         self.wait_for_offer().await?;
-        let (instance_id, primary) = self.rent().await?;
-        let seen = self.watch(instance_id, primary).await?;
-        self.stop(&seen.instance_id).await?;
-        self.read_the_bill(seen).await
+        let rented = self.rent().await?;
+        let seen = self.watch(&rented).await?;
+        self.stop(&rented.instance_id).await?;
+        self.read_the_bill(&rented, seen).await
     }
 
     async fn look_at_wallet(&self) -> Result<(), DemoError> {
@@ -94,22 +100,21 @@ impl Teller<'_> {
             .await?;
         let figure = |pointer: &'static str| offer.at(pointer).map(Value::to_string);
         screen::step(&format!(
-            "offer {OFFER}: {} cards, {} metered, links {} to {} ({} to {} MB/s read, measured), {} {}/h, {} available now",
+            "offer {OFFER}: {} cards, {} metered, links {} to {} ({} to {} MB/s read, measured), {}/h, {} available now",
             figure("/cards")?,
             figure("/metered_cards")?,
             offer.text("/links/class_min")?,
             offer.text("/links/class_max")?,
             figure("/links/read_mb_per_second_min")?,
             figure("/links/read_mb_per_second_max")?,
-            offer.text("/price/per_hour")?,
-            offer.text("/price/currency")?,
+            offer.amount("/price/per_hour")?,
             figure("/availability/count")?,
         ));
         Ok(())
     }
 
-    /// Rents the pool and waits until it runs. Returns the instance and its primary.
-    async fn rent(&mut self) -> Result<(String, String), DemoError> {
+    /// Rents the pool and waits until it runs.
+    async fn rent(&mut self) -> Result<Rented, DemoError> {
         let witness = self.artefacts.join("tarn-witness").display().to_string();
         let key = format!("demo-{:032x}", self.entropy.bits());
         let order = json!({
@@ -129,11 +134,12 @@ impl Teller<'_> {
         screen::step(&format!(
             "running after {millis} ms: primary {primary} and {donors} donors; only the primary is metered"
         ));
-        Ok((id, primary))
+        Ok(Rented { instance_id: id, primary })
     }
 
     /// Waits for the program's own words, then reads where its bytes are.
-    async fn watch(&mut self, instance_id: String, primary: String) -> Result<Seen, DemoError> {
+    async fn watch(&mut self, rented: &Rented) -> Result<Seen, DemoError> {
+        let Rented { instance_id, primary } = rented;
         let logs = format!("/v1/instances/{instance_id}/logs");
         let (text, witness) = self
             .until(
@@ -141,7 +147,7 @@ impl Teller<'_> {
                 PROGRAM_SECONDS,
                 async |customer| {
                     let logs = customer.get(&logs).await?;
-                    let text = logs.text("/text")?.to_owned();
+                    let text = logs.text("/tail")?.to_owned();
                     Ok(Witness::find(&text)?.map(|witness| (text, witness)))
                 },
             )
@@ -160,10 +166,10 @@ impl Teller<'_> {
         let cards = cards(&residency)?;
         screen::step("where the bytes are, card by card:");
         screen::table(&residency_rows(&cards));
-        let donors = cards.iter().filter(|card| card.uuid != primary && card.used_bytes > 0).count();
+        let donors = cards.iter().filter(|card| &card.uuid != primary && card.used_bytes > 0).count();
         let primary_bytes =
-            cards.iter().find(|card| card.uuid == primary).map_or(0, |card| card.capacity_bytes);
-        Ok(Seen { instance_id, primary, witness, donors: u64::try_from(donors).unwrap_or(0), primary_bytes })
+            cards.iter().find(|card| &card.uuid == primary).map_or(0, |card| card.capacity_bytes);
+        Ok(Seen { witness, donors: u64::try_from(donors).unwrap_or(0), primary_bytes })
     }
 
     async fn stop(&mut self, id: &str) -> Result<(), DemoError> {
@@ -174,8 +180,8 @@ impl Teller<'_> {
         Ok(())
     }
 
-    async fn read_the_bill(&mut self, seen: Seen) -> Result<Facts, DemoError> {
-        let id = seen.instance_id.clone();
+    async fn read_the_bill(&mut self, rented: &Rented, seen: Seen) -> Result<Facts, DemoError> {
+        let id = rented.instance_id.clone();
         let bill = self
             .until("the bill to be settled", SETTLED_SECONDS, async |customer| {
                 let charges = bill::charges(customer, &id).await?;
@@ -205,10 +211,27 @@ impl Teller<'_> {
             segments: u64::try_from(charges.len()).unwrap_or(0),
             billed_micros: bill::paid(&ledger, &charges),
             expected_micros: charges.iter().map(bill::Charge::expected_micros).sum(),
-            on_primary: charges.iter().all(|charge| charge.card == seen.primary),
+            on_primary: charges.iter().all(|charge| charge.card == rented.primary),
             primary_bytes: seen.primary_bytes,
         })
     }
+}
+
+/// Ends whatever the customer still has running, and waits until the host has proven that nothing is left of it.
+pub(super) async fn clear(customer: &Client) -> Result<(), DemoError> {
+    let instances = customer.get("/v1/instances?limit=100").await?;
+    for instance in instances.list("/items")? {
+        let instance = Answer { call: instances.call.clone(), body: instance.clone() };
+        let (id, state) = (instance.text("/id")?, instance.text("/state")?);
+        if !matches!(state, "stopped" | "failed" | "terminated") {
+            screen::step(&format!("ending instance {id}, which is {state}"));
+            customer.delete(&format!("/v1/instances/{id}")).await?;
+            customer
+                .get(&format!("/v1/instances/{id}/wait?state=terminated&timeout={READY_SECONDS}"))
+                .await?;
+        }
+    }
+    Ok(())
 }
 
 impl Witness {
