@@ -15,6 +15,8 @@ calls! { ledger {
     post_transfer(transfer: &TransferRow) -> Posting;
     transfer(id: &TransferId) -> Option<TransferRow>;
     transfers(scope: &TenantScope, page: Page<'_, TransferId>) -> Vec<TransferRow>;
+    top_ups(scope: &TenantScope, page: Page<'_, TransferId>) -> Vec<TransferRow>;
+    top_up(scope: &TenantScope, id: &TransferId) -> Option<TransferRow>;
     transfers_of_segment(scope: &TenantScope, segment: &SegmentId) -> Vec<TransferRow>;
     reversed_micros(scope: &TenantScope, id: &TransferId) -> Micros;
     ledger_lines(scope: &TenantScope, page: Page<'_, TransferId>) -> Vec<LedgerLineRow>;
