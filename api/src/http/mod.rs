@@ -35,6 +35,7 @@ pub mod sessions;
 pub mod ssh_keys;
 pub mod status_page;
 pub mod tenants;
+pub mod top_ups;
 pub mod wallet;
 
 /// Every documented route. A new noun adds its line here.
@@ -47,6 +48,7 @@ fn documented() -> OpenApiRouter<AppState> {
         .merge(offers::routes())
         .merge(instances::routes())
         .merge(wallet::routes())
+        .merge(top_ups::routes())
         .merge(charges::routes())
         .merge(ledger::routes())
         .merge(admin::hosts::routes())

@@ -23,6 +23,8 @@ pub async fn ids(api: &Api, owner: &Person) -> Ids {
     let public_key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIE1z0gLEWK4jSNDnQGuKtUvuS8nJ6SMdbkWLKxkCLdKC";
     let ssh_key =
         api.post(&owner.access, "/v1/ssh-keys", json!({"name": "x", "public_key": public_key})).await.is(201);
+    let fifty = json!({"amount": {"amount": "50.00", "currency": "CNY"}});
+    let top_up = api.post_once(&owner.access, "/v1/wallet/topups", "owners", fifty).await.is(201);
     let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
     BTreeMap::from([
         ("tenant_id", owner.tenant_id.clone()),
@@ -30,6 +32,7 @@ pub async fn ids(api: &Api, owner: &Person) -> Ids {
         ("key_id", text(&key["id"])),
         ("ssh_key_id", text(&ssh_key["id"])),
         ("instance_id", instance(api, owner).await),
+        ("top_up_id", text(&top_up["id"])),
     ])
 }
 
@@ -52,6 +55,7 @@ pub fn absent(parameter: &str, body: &str) -> String {
         "user_id" => "usr",
         "key_id" => "key",
         "ssh_key_id" => "ssh",
+        "top_up_id" => "trf",
         "charge_id" => "seg",
         "instance_id" => "ins",
         "host_id" => "hst",

@@ -18,6 +18,10 @@ fn yuan(amount: &str) -> Value {
     json!({"amount": {"amount": amount, "currency": "CNY"}})
 }
 
+async fn repeat_location(api: &Api, access: &str) -> String {
+    api.post_once(access, TOPUPS, "one-and-only", yuan("50.00")).await.header("location").to_owned()
+}
+
 async fn cash(api: &Api, access: &str) -> String {
     api.get(access, "/v1/wallet").await.is(200)["cash"]["amount"].as_str().unwrap().to_owned()
 }
@@ -41,6 +45,10 @@ async fn b2_a_hundred_equal_topups_at_once_credit_once(api: Api) {
     assert_eq!(repeat.header("idempotency-replayed"), "true");
     assert_eq!(repeat.is(201), bodies[0]);
     assert_eq!(cash(&api, &person.access).await, "50.00");
+    let listed = api.get(&person.access, TOPUPS).await.is(200);
+    assert_eq!(listed["items"], json!([bodies[0]]));
+    let location = repeat_location(&api, &person.access).await;
+    assert_eq!(api.get(&person.access, &location).await.is(200), bodies[0]);
     let topups = api.get(&person.access, "/v1/ledger").await.is(200)["items"].clone();
     assert_eq!(topups.as_array().unwrap().iter().filter(|line| line["kind"] == "top_up").count(), 1);
 }
