@@ -13,6 +13,7 @@ use crate::app::money::payments::{LocalPayments, NoPayments, PaymentProvider};
 use crate::app::money::wallet;
 use crate::app::offers::seed::{self, SeedError};
 use crate::app::once::InFlight;
+use crate::auth::proofs;
 use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 use crate::entropy::{Entropy, OsEntropy};
@@ -73,9 +74,10 @@ pub async fn serve_with(config: Config, ambient: Ambient) -> Result<Server, Serv
     let (stop, stopping) = watch::channel(false);
     let app = http::app(state.clone()).into_make_service_with_connect_info::<SocketAddr>();
     let requests = tokio::spawn(answer(listener, app, stopping.clone()));
-    let janitor = tokio::spawn(forget_idle_clients(state.clone(), stopping));
+    let idle = tokio::spawn(forget_idle_clients(state.clone(), stopping.clone()));
+    let proofs = tokio::spawn(forget_proofs(state.clone(), stopping));
     tracing::info!(%address, "serving");
-    let mut tasks = vec![requests, janitor];
+    let mut tasks = vec![requests, idle, proofs];
     if state.config.workers {
         tasks.extend(workers::spawn_workers(&state, &stop.subscribe()));
     }
@@ -129,6 +131,16 @@ async fn forget_idle_clients(state: AppState, mut stopping: watch::Receiver<bool
     loop {
         tokio::select! {
             _ = turns.tick() => state.limits.forget_idle(),
+            _ = stopping.wait_for(|stop| *stop) => return,
+        }
+    }
+}
+
+async fn forget_proofs(state: AppState, mut stopping: watch::Receiver<bool>) {
+    let mut turns = tokio::time::interval(proofs::LIFETIME);
+    loop {
+        tokio::select! {
+            _ = turns.tick() => state.auth.proofs.forget(),
             _ = stopping.wait_for(|stop| *stop) => return,
         }
     }

@@ -8,6 +8,7 @@ use crate::app::money::payments::PaymentProvider;
 use crate::app::once::InFlight;
 use crate::auth::access_token::{AccessTokens, TokenError};
 use crate::auth::password::{PasswordError, Passwords};
+use crate::auth::proofs::Proofs;
 use crate::auth::signing_key::{SigningKey, SigningKeyError};
 use crate::clock::Clock;
 use crate::config::Config;
@@ -38,6 +39,7 @@ pub struct Auth {
     pub tokens: AccessTokens,
     pub passwords: Passwords,
     pub cursors: Cursors,
+    pub proofs: Proofs,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +59,7 @@ impl Auth {
             tokens: AccessTokens::new(&key, config.sessions.access_token_seconds)?,
             passwords: Passwords::new(config.password_cost, entropy)?,
             cursors: Cursors::new(&key),
+            proofs: Proofs::default(),
         })
     }
 }

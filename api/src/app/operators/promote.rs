@@ -32,5 +32,6 @@ pub async fn promote(
         (None, None) => return Err(PromoteError::UnknownEmail),
     };
     state.store.write(move |tx| Box::pin(async move { tx.set_operator(&user_id, true).await })).await?;
+    state.auth.proofs.forget();
     Ok(())
 }

@@ -78,5 +78,7 @@ pub async fn revoke(state: &AppState, scope: &TenantScope, id: ApiKeyId) -> Resu
             if known { Ok(()) } else { Err(ApiKeyError::Unknown) }
         })
     });
-    revoked.await
+    revoked.await?;
+    state.auth.proofs.forget();
+    Ok(())
 }

@@ -75,10 +75,12 @@ pub async fn set_role(
         Box::pin(async move {
             let before = changeable(tx, &scope, changer, &user_id, Some(role)).await?;
             tx.set_role(&scope, &user_id, role).await?;
-            Ok(MemberRow { role, ..before })
+            Ok::<_, MemberError>(MemberRow { role, ..before })
         })
     });
-    changed.await
+    let member = changed.await?;
+    state.auth.proofs.forget();
+    Ok(member)
 }
 
 pub async fn remove(
@@ -92,10 +94,12 @@ pub async fn remove(
         Box::pin(async move {
             changeable(tx, &scope, changer, &user_id, None).await?;
             tx.delete_membership(&scope, &user_id).await?;
-            Ok(())
+            Ok::<_, MemberError>(())
         })
     });
-    removed.await
+    removed.await?;
+    state.auth.proofs.forget();
+    Ok(())
 }
 
 /// The member, if `changer` may give them `role` (or none at all).

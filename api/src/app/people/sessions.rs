@@ -191,7 +191,10 @@ pub async fn refresh(state: &AppState, refresh_token: &str) -> Result<Session, S
             opened(state, &user, member, session_id, next)
         }
 
-        Refreshed::Ended => Err(SessionError::Ended),
+        Refreshed::Ended => {
+            state.auth.proofs.forget();
+            Err(SessionError::Ended)
+        }
     }
 }
 
@@ -208,5 +211,6 @@ pub async fn log_out(state: &AppState, session_id: SessionId) -> Result<(), Sess
     let ended =
         state.store.write(move |tx| Box::pin(async move { tx.revoke_session(&session_id, now).await }));
     ended.await?;
+    state.auth.proofs.forget();
     Ok(())
 }
