@@ -48,6 +48,27 @@ impl Processes for Proc {
     }
 }
 
+/// A process by both its numbers: the host's, and the one it has inside its instance's pid namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Numbered {
+    pub outside: u32,
+    /// 0 when `/proc` does not tell.
+    pub inside: u32,
+}
+
+impl Numbered {
+    pub fn of(pid: u32) -> Self {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        Self { outside: pid, inside: innermost_pid(&status).unwrap_or(0) }
+    }
+}
+
+/// The last number of the `NSpid` line: a process's pid in the innermost namespace it is in.
+fn innermost_pid(status: &str) -> Option<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    line.split_whitespace().next_back()?.parse().ok()
+}
+
 impl Admission {
     pub fn judge(&self, peer: &UCred, processes: &impl Processes) -> Standing {
         let (uid, pid) = (peer.uid.as_raw(), peer.pid.as_raw_nonzero().get());
@@ -92,6 +113,14 @@ mod tests {
         fn pid_namespace(&self, pid: i32) -> Option<String> {
             Some(if pid == 10 { "pid:[2]" } else { "pid:[1]" }.to_owned())
         }
+    }
+
+    #[test]
+    fn the_innermost_pid_is_the_last() {
+        assert_eq!(innermost_pid("Name:\tx\nNSpid:\t4711\t2\nVmPeak: 1\n"), Some(2));
+        assert_eq!(innermost_pid("NSpid:\t4711\n"), Some(4711));
+        assert_eq!(innermost_pid("Name:\tx\n"), None);
+        assert_eq!(Numbered::of(std::process::id()).outside, std::process::id());
     }
 
     fn check(uid: u32, pid: i32, cgroup: Option<&str>, namespace: Option<&str>, expected: Standing) {

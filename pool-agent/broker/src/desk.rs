@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tarn_protocol::broker_wire::{DONOR_ANY, Op, Reply, Request, SLOT_NONE, Status, VERSION};
 
+use crate::admission::Numbered;
 use crate::journal::{DonorLine, Journal, JournalError};
 use crate::ledger::{CHUNK_UNIT, Chunk, Client, Donor, LeaseId, Ledger, Nonce, Refusal, Want};
 use crate::memory::{DRIVER_OUT_OF_MEMORY, DonorMemory, DriverRefusal};
@@ -105,8 +106,8 @@ impl<M: DonorMemory> Desk<M> {
     }
 
     /// Opens a connection of a tenant process: its slot.
-    pub fn greet(&mut self, pid: u32) -> Reply {
-        let slot = self.pages.take_slot(pid).unwrap_or(SLOT_NONE);
+    pub fn greet(&mut self, process: Numbered) -> Reply {
+        let slot = self.pages.take_slot(process).unwrap_or(SLOT_NONE);
         Reply { slot, ..Reply::new(Status::Ok) }
     }
 

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use tarn_protocol::broker_wire::{LOCAL_PAGE_BYTES, LedgerPage, LocalSlot, SLOTS_MAX, VERSION};
 
+use crate::admission::Numbered;
 use crate::ledger::Account;
 
 #[derive(Debug, thiserror::Error)]
@@ -118,13 +119,14 @@ impl Pages {
         page.donor_count.store(u32::try_from(accounts.len()).unwrap_or(0), Release);
     }
 
-    /// Gives out the lowest free slot, zeroed, to process `pid`.
-    pub fn take_slot(&mut self, pid: u32) -> Option<u32> {
+    /// Gives out the lowest free slot, zeroed, to `process`.
+    pub fn take_slot(&mut self, process: Numbered) -> Option<u32> {
         let slot = self.free_slots.pop_first()?;
         let at = &self.local.slots()[slot as usize];
         at.local_bytes.store(0, Relaxed);
         at.donor_bytes.store(0, Relaxed);
-        at.pid.store(pid, Release);
+        at.pid_inside.store(process.inside, Relaxed);
+        at.pid.store(process.outside, Release);
         self.ledger.ledger().slots_high.fetch_max(slot + 1, Release);
         Some(slot)
     }
@@ -132,6 +134,7 @@ impl Pages {
     pub fn return_slot(&mut self, slot: u32) {
         let at = &self.local.slots()[slot as usize];
         at.pid.store(0, Relaxed);
+        at.pid_inside.store(0, Relaxed);
         at.local_bytes.store(0, Relaxed);
         at.donor_bytes.store(0, Release);
         self.free_slots.insert(slot);

@@ -17,7 +17,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::time::Timespec;
 use tarn_protocol::broker_wire::{Op, Reply, Request, SLOTS_MAX, Status, VERSION};
 
-use crate::admission::{Admission, Proc, Standing};
+use crate::admission::{Numbered, Admission, Proc, Standing};
 use crate::desk::{Answer, Caller, Desk};
 use crate::journal::JournalError;
 use crate::ledger::{Client, Nonce};
@@ -264,7 +264,7 @@ impl<M: DonorMemory> Server<M> {
         self.silent.remove(&client);
         let Some(peer) = self.peers.get_mut(&client) else { return Ok(()) };
         let reply = if let Some(nonce) = nonce {
-            let reply = self.desk.greet(peer.pid);
+            let reply = self.desk.greet(Numbered::of(peer.pid));
             peer.stage = Stage::Tenant { nonce: Nonce(nonce), slot: reply.slot };
             reply
         } else {

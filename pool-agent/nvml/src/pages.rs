@@ -60,7 +60,11 @@ impl Pages {
 
     /// Donor bytes that `pid` holds, or `None` when it is not a process of this pool.
     pub(crate) fn spilled_by(&self, pid: u32) -> Option<u64> {
-        let own = |slot: &&LocalSlot| slot.pid.load(Relaxed) == pid;
+        if pid == 0 {
+            return None;
+        }
+        // NVML numbers processes as the host does, or as the caller's pid namespace does: a slot knows both.
+        let own = |slot: &&LocalSlot| slot.pid.load(Relaxed) == pid || slot.pid_inside.load(Relaxed) == pid;
         self.slots().iter().find(own).map(|slot| slot.donor_bytes.load(Relaxed))
     }
 }

@@ -274,7 +274,8 @@ pub const LOCAL_PAGE_BYTES: usize = SLOTS_MAX * size_of::<LocalSlot>();
 pub struct LocalSlot {
     /// Written by the broker, as `SO_PEERCRED` gave it; 0 in a free slot.
     pub pid: AtomicU32,
-    pub reserved: AtomicU32,
+    /// The same process as the instance's own pid namespace numbers it; written by the broker, 0 when it cannot tell.
+    pub pid_inside: AtomicU32,
     pub local_bytes: AtomicU64,
     pub donor_bytes: AtomicU64,
 }
