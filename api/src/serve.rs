@@ -99,6 +99,7 @@ pub async fn open(config: Config, ambient: Ambient) -> Result<AppState, ServeErr
         store,
         payments,
         in_flight: Arc::new(InFlight::default()),
+        placing: Arc::default(),
         limits: Arc::new(RateLimits::new(config.rates)),
         config: Arc::new(config),
         clock: ambient.clock,

@@ -29,6 +29,8 @@ pub struct AppState {
     pub auth: Arc<Auth>,
     pub payments: Arc<dyn PaymentProvider>,
     pub in_flight: Arc<InFlight>,
+    /// Starts of this replica queue here in order, so that the many that wait for a placement hold no connection.
+    pub placing: Arc<tokio::sync::Mutex<()>>,
     pub limits: Arc<RateLimits>,
     pub metrics: Arc<Metrics>,
 }

@@ -70,7 +70,7 @@ async fn turn(state: &AppState, worker: Worker, holder: &str) {
     };
     match done {
         Ok(report) if report.failed > 0 => {
-            tracing::warn!(worker = worker.name(), ?report, "tick left work undone")
+            tracing::warn!(worker = worker.name(), ?report, "tick left work undone");
         }
         Ok(report) => tracing::debug!(worker = worker.name(), ?report, "tick"),
         Err(error) => tracing::error!(worker = worker.name(), %error, "tick failed"),

@@ -40,9 +40,8 @@ pub fn judge(boots: &[KnownBoot], boot_id: &BootId, seq: Sequence, mono_ms: Mono
     let known = &boots[position];
     match boots.get(position + 1) {
         None if seq > known.seq => Freshness::Fresh,
-        None => Freshness::Stale,
         Some(successor) if seq > known.seq && made_after(known, successor, mono_ms) => Freshness::Cloned,
-        Some(_) => Freshness::Stale,
+        _ => Freshness::Stale,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use tarn_billing::exhaustion::{HORIZON_SECONDS, Runway, forecast};
 use tarn_billing::segment::SegmentState;
+use tarn_protocol::control::RunUntil;
 use tarn_protocol::units::Timestamp;
 use tarn_provisioner::lifecycle::{DesiredState, ReasonCode};
 use tarn_provisioner::reconcile::HostView;
@@ -26,12 +27,10 @@ pub async fn rearm(tx: &mut Tx, act: &mut Act, scope: &TenantScope) -> Result<()
     };
     let open = purse.segments.into_iter().filter(|(_, segment)| segment.state() == SegmentState::Open);
     for (row, segment) in open {
-        let told = row.run_until_mono_ms.is_some()
-            && row.exhausts_at.is_some_and(|known| near(known, until, act.now));
-        if told {
+        let run_until = segment.run_until(until);
+        if told(&row, &run_until, until, act.now) {
             continue;
         }
-        let run_until = segment.run_until(until);
         let instance = tx.instance(scope, &row.instance_id).await?;
         let row = SegmentRow {
             run_until_mono_ms: Some(run_until.mono_ms),
@@ -49,10 +48,12 @@ pub async fn rearm(tx: &mut Tx, act: &mut Act, scope: &TenantScope) -> Result<()
     Ok(())
 }
 
-/// The runway without an end moves with the clock; that is no change. Every other change is told.
-fn near(known: Timestamp, until: Timestamp, now: Timestamp) -> bool {
+/// Whether the host knows this already. Instants differ by the fraction of a millisecond at which they were computed, what the host
+/// enforces does not; and a runway without an end moves with the clock, which is no change.
+fn told(row: &SegmentRow, run_until: &RunUntil, until: Timestamp, now: Timestamp) -> bool {
     let endless = now.plus_seconds(HORIZON_SECONDS / 2);
-    known == until || (known > endless && until > endless)
+    row.run_until_mono_ms == Some(run_until.mono_ms)
+        || (until > endless && row.exhausts_at.is_some_and(|known| known > endless))
 }
 
 /// Ends every open segment of a tenant whose money has ended, at the instant at which it ended, and stops what ran.

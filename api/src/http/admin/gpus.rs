@@ -119,7 +119,7 @@ async fn quarantine_gpu(
             if tx.set_gpu_quarantined(&uuid, true, now).await? {
                 tx.revoke_certificates_of_gpu(&uuid, &request.reason, now).await?;
             }
-            Ok::<_, StoreError>(tx.gpu(&uuid).await?)
+            tx.gpu(&uuid).await
         })
     });
     Ok(Json(row.await?.ok_or_else(ApiError::not_found)?.into()))

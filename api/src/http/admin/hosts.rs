@@ -135,7 +135,7 @@ async fn set_cordoned(state: &AppState, id: HostId, cordoned: bool) -> ApiResult
             if !cordoned {
                 tx.set_host_quarantine(&id, None).await?;
             }
-            Ok::<_, StoreError>(tx.host(&id).await?)
+            tx.host(&id).await
         })
     });
     Ok(row.await?.ok_or_else(ApiError::not_found)?.into())

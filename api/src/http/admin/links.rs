@@ -205,7 +205,7 @@ async fn revoke_certificate(
     let row = state.store.write(move |tx| {
         Box::pin(async move {
             tx.revoke_certificate(&id, &request.reason, now).await?;
-            Ok::<_, StoreError>(tx.certificate(&id).await?)
+            tx.certificate(&id).await
         })
     });
     Ok(Json(row.await?.ok_or_else(ApiError::not_found)?.into()))

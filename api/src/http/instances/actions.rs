@@ -169,6 +169,7 @@ where
     let (act, scope, announcement) =
         (Act::at(state, state.clock.now()), call.scope.clone(), Announcement::default());
     let announcing = announcement.clone();
+    let turn = state.placing.lock().await;
     let done = once::answer(state, context, call, move |tx| {
         let (mut act, scope, announcing) = (act.clone(), scope.clone(), announcing.clone());
         let change = change.clone();
@@ -181,6 +182,7 @@ where
         })
     });
     let done = done.await?;
+    drop(turn);
     announcement.announce(&state.wakeups);
     Ok(done.response)
 }

@@ -41,6 +41,7 @@ pub(super) async fn create_instance(
     let call = Call { scope: caller.scope().clone(), key, status: StatusCode::CREATED };
     let (scope, announcement) = (caller.scope().clone(), Announcement::default());
     let announcing = announcement.clone();
+    let turn = state.placing.lock().await;
     let done = once::answer(&state, &context, call, move |tx| {
         let (mut act, scope, order, announcing) =
             (act.clone(), scope.clone(), order.clone(), announcing.clone());
@@ -57,6 +58,7 @@ pub(super) async fn create_instance(
         })
     });
     let done = done.await?;
+    drop(turn);
     announcement.announce(&state.wakeups);
     Ok(done.response)
 }

@@ -6,7 +6,7 @@ use tarn_billing::money::Micros;
 use tarn_protocol::control::CardRole;
 use tarn_protocol::ids::{HostId, OfferId};
 use tarn_protocol::units::{Bytes, Timestamp};
-use tarn_provisioner::lifecycle::{State, actions};
+use tarn_provisioner::lifecycle::{ReasonCode, State, actions};
 use tarn_rows::TenantScope;
 use tarn_rows::instances::{InstanceEventRow, InstanceRow};
 use tarn_rows::leases::{LeaseGpuRow, LeaseRow};
@@ -88,7 +88,7 @@ fn document(
         state: row.state.as_str(),
         since: row.state_since.into(),
         phase: row.phase,
-        reason_code: row.reason_code.map(|reason| reason.as_str()),
+        reason_code: row.reason_code.map(ReasonCode::as_str),
         reason_detail: row.reason_detail,
         actions: legal(row.state),
         billable: row.state.billable(),

@@ -52,13 +52,11 @@ pub(super) async fn wait_instance(
         wanted.state.as_deref().and_then(|name| name.parse().ok()).ok_or_else(unknown)?;
     let seconds = wanted.timeout.unwrap_or(TIMEOUT_SECONDS_DEFAULT).min(TIMEOUT_SECONDS_MAX);
     let reached = reach(&state, &caller, &id, goal);
-    match tokio::time::timeout(Duration::from_secs(seconds), reached).await {
-        Ok(done) => done.map(Json),
-        Err(_) => {
-            let now = document(&state, caller.scope(), id).await?;
-            Err(ApiError::new(Code::WaitTimedOut, format!("it is {} after {seconds} s", now.state)))
-        }
+    if let Ok(done) = tokio::time::timeout(Duration::from_secs(seconds), reached).await {
+        return done.map(Json);
     }
+    let now = document(&state, caller.scope(), id).await?;
+    Err(ApiError::new(Code::WaitTimedOut, format!("it is {} after {seconds} s", now.state)))
 }
 
 async fn reach(

@@ -140,10 +140,6 @@ impl FakeAgent {
         self.locals.get_mut(id).expect("known to the agent").phase = phase;
     }
 
-    pub fn add_probe(&mut self, probe: LinkProbe) {
-        self.probes.push(probe);
-    }
-
     pub fn set_inventory(&mut self, inventory: Inventory) {
         self.inventory = Some(inventory);
     }
@@ -153,6 +149,16 @@ impl FakeAgent {
         let desired: Desired = serde_json::from_value(body).unwrap();
         self.revision = desired.revision;
         desired
+    }
+
+    /// One long-poll for what comes after the last document, obeyed and reported.
+    pub async fn follow(&mut self, api: &Api, wait_seconds: u64) {
+        let path = format!("/agent/v1/desired?after={}&wait_seconds={wait_seconds}", self.revision);
+        let desired: Desired =
+            serde_json::from_value(api.get(&self.credential, &path).await.is(200)).unwrap();
+        self.revision = desired.revision;
+        self.obey(&desired);
+        self.report(api).await;
     }
 
     /// Makes the local state follow the desired one; what it does not name is left alone.

@@ -66,10 +66,9 @@ fn ordered_pairs(cards: u32) -> impl Iterator<Item = (u32, u32)> {
 
 fn class(wiring: Wiring, from: u32, to: u32) -> LinkClass {
     match wiring {
-        Wiring::Stock => LinkClass::None,
         Wiring::BridgedPairs if from / 2 == to / 2 => LinkClass::Nvlink,
         Wiring::BridgedPairs if from / 4 == to / 4 => LinkClass::PcieP2p,
-        Wiring::BridgedPairs => LinkClass::None,
+        Wiring::BridgedPairs | Wiring::Stock => LinkClass::None,
     }
 }
 

@@ -1,6 +1,10 @@
 //! Hosts that join, instances that live and end, money that follows: a control plane in virtual time with scripted agents.
 
 pub mod agent;
+mod capacity;
+mod contact;
+mod exhaustion;
 pub mod hardware;
 mod lives;
+mod replicas;
 mod world;

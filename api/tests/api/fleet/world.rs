@@ -21,6 +21,8 @@ impl World {
     /// A control plane whose workers tick only when told to.
     pub async fn on(api: Api) -> Self {
         let operator = api.operator().await;
+        let access = api.key(&operator, &["admin"]).await;
+        let operator = Person { access, ..operator };
         Self { api, operator, agents: Vec::new(), keys: 0 }
     }
 
@@ -40,6 +42,14 @@ impl World {
         self.agents.push(agent);
         self.report(self.agents.len() - 1).await;
         self.agents.len() - 1
+    }
+
+    /// Someone new whose credential lives as long as the test's time runs.
+    pub async fn person(&self) -> Person {
+        let person = self.api.person().await;
+        let scopes = ["offers:read", "instances:read", "instances:write", "wallet:read"];
+        let access = self.api.key(&person, &scopes).await;
+        Person { access, ..person }
     }
 
     pub fn now(&self) -> Timestamp {
@@ -112,5 +122,28 @@ impl World {
     pub async fn cards_held(&self) -> u64 {
         let store = self.api.server.state().store.clone();
         store.read(move |tx| Box::pin(async move { tx.fleet_counts().await })).await.unwrap().gpus_held
+    }
+
+    /// Kinds of open alerts.
+    pub async fn alerts(&self) -> Vec<String> {
+        let page = self.api.get(&self.operator.access, "/v1/admin/alerts").await.is(200);
+        let open = page["items"].as_array().unwrap().iter().filter(|alert| alert["cleared_at"].is_null());
+        open.map(|alert| alert["kind"].as_str().unwrap().to_owned()).collect()
+    }
+
+    pub async fn host(&self, place: usize) -> Value {
+        let path = format!("/v1/admin/hosts/{}", self.agents[place].host_id);
+        self.api.get(&self.operator.access, &path).await.is(200)
+    }
+
+    /// The ledger's own invariants.
+    pub async fn audit(&self) {
+        let store = self.api.server.state().store.clone();
+        let audit = store.read(move |tx| Box::pin(async move { tx.ledger_audit().await })).await.unwrap();
+        assert_eq!(
+            (audit.unbalanced_transfers, audit.wrong_wallets, audit.wrong_holds),
+            (0, 0, 0),
+            "{audit:?}"
+        );
     }
 }

@@ -1,0 +1,140 @@
+//! Many at once for few cards, quotas, and answers when there is nothing left.
+
+use std::collections::BTreeSet;
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+use super::hardware::Wiring;
+use super::world::World;
+use crate::harness::{Api, Got, Person};
+
+on_both! {
+    s1_a_hundred_creates_for_two_pools_give_exactly_two;
+    s1_two_hundred_creates_for_a_hundred_cards_give_exactly_a_hundred;
+    s6_a_pool_of_four_weighs_four_cards_and_all_their_bytes;
+    s9_no_capacity_names_reasons_and_alternatives;
+    the_stock_driver_sells_cards_and_no_pools;
+}
+
+/// A tenant that neither quota nor wallet keeps from starting.
+async fn rich(world: &World) -> Person {
+    let person = world.person().await;
+    let operator = &world.operator.access;
+    let quota = json!({"quota_cards": 1000, "quota_bytes": 1_u64 << 50});
+    world.api.patch(operator, &format!("/v1/admin/tenants/{}", person.tenant_id), quota).await.is(200);
+    let amount = json!({"amount": "100000.00", "currency": "CNY"});
+    let credit = json!({"tenant_id": person.tenant_id, "kind": "promo", "amount": amount, "reason": "test"});
+    world.api.post_once(operator, "/v1/admin/credits", &person.tenant_id, credit).await.is(201);
+    person
+}
+
+/// `count` creates at the same moment, by several tenants.
+async fn storm(world: &World, offer: &str, count: usize) -> Vec<Got> {
+    let mut people = Vec::new();
+    for _ in 0..4 {
+        people.push(rich(world).await);
+    }
+    let creates = (0..count).map(|number| {
+        let (api, person) = (&world.api, &people[number % people.len()]);
+        async move {
+            let key = format!("storm-{number}");
+            api.post_once(&person.access, "/v1/instances", &key, json!({"offer_id": offer})).await
+        }
+    });
+    join_all(creates).await
+}
+
+fn cards_of(got: &[Got]) -> Vec<String> {
+    let pools = got.iter().filter(|got| got.status == 201).map(|got| &got.body["pool"]);
+    let cards = pools.flat_map(|pool| {
+        let peers = pool["peer_gpus"].as_array().unwrap().iter().map(|peer| &peer["uuid"]);
+        std::iter::once(&pool["primary_gpu"]).chain(peers).map(|uuid| uuid.as_str().unwrap().to_owned())
+    });
+    cards.collect()
+}
+
+fn exactly(got: &[Got], wanted: usize) {
+    let made = got.iter().filter(|got| got.status == 201).count();
+    assert_eq!(made, wanted, "{:?}", got.iter().find(|got| got.status != 201).map(|got| &got.body));
+    for refused in got.iter().filter(|got| got.status != 201) {
+        assert_eq!((refused.status, &refused.body["code"]), (409, &json!("no_capacity")), "{}", refused.body);
+    }
+    let cards = cards_of(got);
+    assert_eq!(cards.iter().collect::<BTreeSet<_>>().len(), cards.len(), "a card was given twice");
+}
+
+async fn s1_a_hundred_creates_for_two_pools_give_exactly_two(api: Api) {
+    let world = World::with_host(api, 8).await;
+    let got = storm(&world, "pool-96", 100).await;
+    exactly(&got, 2);
+    assert_eq!(world.cards_held().await, 8);
+}
+
+async fn s1_two_hundred_creates_for_a_hundred_cards_give_exactly_a_hundred(api: Api) {
+    let mut world = World::on(api).await;
+    for _ in 0..10 {
+        world.add_host(10, Wiring::Stock).await;
+    }
+    let got = storm(&world, "card-24", 200).await;
+    exactly(&got, 100);
+    assert_eq!(world.cards_held().await, 100);
+}
+
+async fn s6_a_pool_of_four_weighs_four_cards_and_all_their_bytes(api: Api) {
+    let mut world = World::with_host(api, 8).await;
+    let person = world.person().await;
+    let path = format!("/v1/admin/tenants/{}", person.tenant_id);
+    for (cards, bytes) in [(3_u64, 1_u64 << 40), (4, 96 << 30), (7, 1 << 40)] {
+        let quota = json!({"quota_cards": cards, "quota_bytes": bytes});
+        world.api.patch(&world.operator.access, &path, quota).await.is(200);
+        let got = world.try_create(&person, json!({"offer_id": "pool-96"})).await;
+        if (cards, bytes) == (4, 96 << 30) {
+            got.is(201);
+            continue;
+        }
+        let refused = got.fails(403, "quota_exceeded");
+        let charge = refused["quota"]["Cards"]["charge"].clone();
+        assert_eq!((&charge["cards"], &charge["metered_cards"]), (&json!(4), &json!(1)), "{refused}");
+        assert_eq!(charge["memory_bytes"], 4_u64 * (24 << 30), "{refused}");
+    }
+}
+
+async fn s9_no_capacity_names_reasons_and_alternatives(api: Api) {
+    let mut world = World::with_host(api, 4).await;
+    let (first, second) = (world.person().await, world.person().await);
+    let seen = world.api.get(&second.access, "/v1/offers/pool-96").await.is(200);
+    assert_eq!(seen["availability"]["count"], 1);
+    world.create(&first, "card-24").await;
+
+    let refused = world.try_create(&second, json!({"offer_id": "pool-96"})).await.fails(409, "no_capacity");
+    assert_eq!(refused["reasons"], json!({"in_use": 1}), "{refused}");
+    let offers: Vec<&Value> =
+        refused["alternatives"].as_array().unwrap().iter().map(|one| &one["offer_id"]).collect();
+    assert_eq!(offers, ["card-24", "pool-48"], "{refused}");
+
+    let dry = world.api.post(&second.access, "/v1/offers/pool-96/dry-run", json!({})).await.is(200);
+    assert_eq!((&dry["placeable"], &dry["affordable"]), (&json!(false), &json!(true)), "{dry}");
+    let gone = world.api.get(&second.access, "/v1/offers/pool-96").await.is(200);
+    assert_eq!(
+        (&gone["availability"]["count"], &gone["pool_size_bytes"]),
+        (&json!(0), &Value::Null),
+        "{gone}"
+    );
+}
+
+async fn the_stock_driver_sells_cards_and_no_pools(api: Api) {
+    let mut world = World::on(api).await;
+    world.add_host(8, Wiring::Stock).await;
+    let person = world.person().await;
+    let search = json!({"where": {"availability.count": {"gt": 0}}, "order": ["price.per_hour.amount"]});
+    let found = world.api.post(&person.access, "/v1/offers/search", search).await.is(200);
+    assert_eq!(found["items"].as_array().unwrap().len(), 1, "{found}");
+    assert_eq!(
+        (&found["items"][0]["id"], &found["items"][0]["availability"]["count"]),
+        (&json!("card-24"), &json!(8))
+    );
+    let pool = world.api.get(&person.access, "/v1/offers/pool-96").await.is(200);
+    assert_eq!(pool["availability"]["reasons"], json!({"links_not_certified": 1}), "{pool}");
+    assert_eq!((&pool["links"], &pool["pool_size_bytes"]), (&Value::Null, &Value::Null));
+}

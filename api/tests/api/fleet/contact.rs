@@ -1,0 +1,202 @@
+//! Reports that come late, twice, out of order, from the wrong machine, or not at all.
+
+use serde_json::json;
+use tarn_protocol::control::{JoinRequest, JoinResponse};
+use tarn_protocol::units::BootId;
+
+use super::world::World;
+use crate::harness::Api;
+
+on_both! {
+    l7_silence_is_a_flag_and_moves_nothing;
+    l9_one_credential_on_two_living_machines_quarantines_the_host;
+    b3_evidence_counts_once_however_it_is_sent;
+    an_older_report_changes_nothing;
+    a_join_token_makes_one_host_and_a_lost_answer_is_repeated;
+    a_converged_host_is_left_alone;
+    a_reboot_ends_one_segment_and_proves_the_links_again;
+    operators_alone_take_cards_out_and_put_them_back;
+}
+
+async fn l7_silence_is_a_flag_and_moves_nothing(api: Api) {
+    let mut world = World::with_host(api, 8).await;
+    let person = world.person().await;
+    let id = world.create(&person, "pool-96").await;
+    world.pass(1).await;
+    for silence in [5, 60, 1200] {
+        world.api.clock.advance_seconds(silence);
+        world.tick().await;
+        let seen = world.instance(&person, &id).await;
+        assert_eq!(seen["state"], "running", "after {silence} s");
+        assert_eq!(seen["unreachable"].is_object(), silence > 15, "after {silence} s: {seen}");
+        world.round().await;
+        let back = world.instance(&person, &id).await;
+        assert_eq!(
+            (&back["state"], &back["unreachable"]),
+            (&json!("running"), &json!(null)),
+            "after {silence} s"
+        );
+    }
+    assert!(world.agents[0].runs(&id));
+    world.stop(&person, &id).await;
+    world.round().await;
+    // Proven seconds bill, silence or not.
+    assert_eq!(world.charges(&person).await[0]["seconds"], 1265);
+}
+
+async fn l9_one_credential_on_two_living_machines_quarantines_the_host(api: Api) {
+    let mut world = World::with_host(api, 8).await;
+    let person = world.person().await;
+    let id = world.create(&person, "pool-96").await;
+    world.pass(1).await;
+    let mut ghost = world.agents[0].clone();
+    ghost.boot_id = BootId::new("the-other-machine");
+    ghost.seq = 0;
+    world.pass(10).await;
+    // The other machine speaks once, as a reboot would: that alone is no crime.
+    let now = world.now();
+    ghost.set_now(now);
+    ghost.report(&world.api).await;
+    let host = world.host(0).await;
+    assert_eq!(host["quarantine_reason"], json!(null), "{host}");
+    // The first machine goes on reporting: two are alive.
+    world.api.clock.advance_seconds(30);
+    world.report(0).await;
+    let host = world.host(0).await;
+    assert_eq!(host["quarantine_reason"], "cloned_identity", "{host}");
+    assert_eq!(host["epoch"], 2);
+    assert!(world.alerts().await.contains(&"cloned_identity".to_owned()));
+    world.try_create(&person, json!({"offer_id": "card-24"})).await.fails(409, "no_capacity");
+    assert!(world.agents[0].runs(&id), "nothing that runs was touched");
+}
+
+async fn b3_evidence_counts_once_however_it_is_sent(api: Api) {
+    let mut world = World::with_host(api, 8).await;
+    let person = world.person().await;
+    let id = world.create(&person, "pool-96").await;
+    world.pass(1).await;
+    let mut sent = Vec::new();
+    for _ in 0..6 {
+        world.api.clock.advance_seconds(10);
+        let now = world.now();
+        world.agents[0].set_now(now);
+        sent.push(world.agents[0].next_report());
+    }
+    // Newest first, each twice; every report carries all that was not acknowledged.
+    for report in sent.iter().rev().chain(&sent) {
+        world.agents[0].send(&world.api, report).await;
+        world.tick().await;
+    }
+    world.stop(&person, &id).await;
+    world.pass(1).await;
+    // An hour later everything again.
+    world.api.clock.advance_seconds(3600);
+    for report in &sent {
+        world.agents[0].send(&world.api, report).await;
+    }
+    world.tick().await;
+    let charges = world.charges(&person).await;
+    assert_eq!((charges.len(), &charges[0]["seconds"]), (1, &json!(60)), "{charges:?}");
+    world.audit().await;
+}
+
+async fn an_older_report_changes_nothing(api: Api) {
+    let mut world = World::with_host(api, 8).await;
+    let person = world.person().await;
+    let id = world.create(&person, "pool-96").await;
+    world.tick().await;
+    let empty = world.agents[0].next_report();
+    world.pass(1).await;
+    assert_eq!(world.state(&person, &id).await, "running");
+    let seen = world.agents[0].send(&world.api, &empty).await;
+    assert!(!seen.fresh);
+    let repeated = world.agents[0].next_report();
+    assert!(world.agents[0].send(&world.api, &repeated).await.fresh);
+    assert!(!world.agents[0].send(&world.api, &repeated).await.fresh);
+    assert_eq!(world.state(&person, &id).await, "running");
+    assert_eq!(world.cards_held().await, 4);
+}
+
+async fn a_join_token_makes_one_host_and_a_lost_answer_is_repeated(api: Api) {
+    let world = World::on(api).await;
+    let made =
+        world.api.post(&world.operator.access, "/v1/admin/join-tokens", json!({"region": "r"})).await.is(201);
+    let request = |nonce: &str| {
+        let request = JoinRequest {
+            token: made["token"].as_str().unwrap().to_owned(),
+            name: "h".into(),
+            boot_id: BootId::new("b"),
+            agent_version: "0".into(),
+            nonce: nonce.into(),
+        };
+        serde_json::to_value(request).unwrap()
+    };
+    let join = |body| world.api.post_openly("/agent/v1/join", body);
+    let first: JoinResponse = serde_json::from_value(join(request("n1")).await.is(200)).unwrap();
+    let again: JoinResponse = serde_json::from_value(join(request("n1")).await.is(200)).unwrap();
+    assert_eq!(first.host_id, again.host_id);
+    join(request("n2")).await.fails(401, "unauthenticated");
+    // Only the newest credential speaks for the host.
+    world.api.get(&first.credential, "/agent/v1/desired").await.fails(401, "unauthenticated");
+    world.api.get(&again.credential, "/agent/v1/desired").await.is(200);
+    let hosts = world.api.get(&world.operator.access, "/v1/admin/hosts").await.is(200);
+    assert_eq!(hosts["items"].as_array().unwrap().len(), 1);
+}
+
+async fn a_converged_host_is_left_alone(api: Api) {
+    let mut world = World::with_host(api, 8).await;
+    let person = world.person().await;
+    let id = world.create(&person, "pool-96").await;
+    for _ in 0..3 {
+        world.pass(10).await;
+    }
+    let revision = world.host(0).await["desired_revision"].clone();
+    let events = world.api.get(&person.access, &format!("/v1/instances/{id}/events")).await.is(200);
+    for _ in 0..20 {
+        world.pass(10).await;
+    }
+    assert_eq!(world.host(0).await["desired_revision"], revision, "desired state is a level");
+    assert_eq!(world.api.get(&person.access, &format!("/v1/instances/{id}/events")).await.is(200), events);
+}
+
+async fn a_reboot_ends_one_segment_and_proves_the_links_again(api: Api) {
+    let mut world = World::with_host(api, 8).await;
+    let person = world.person().await;
+    let id = world.create(&person, "pool-96").await;
+    world.pass(1).await;
+    world.pass(100).await;
+    world.api.clock.advance_seconds(60);
+    let now = world.now();
+    world.agents[0].set_now(now);
+    world.agents[0].reboot();
+    for _ in 0..4 {
+        world.pass(10).await;
+    }
+    assert_eq!(world.state(&person, &id).await, "running");
+    let offer = world.api.get(&person.access, "/v1/offers/pool-96").await.is(200);
+    assert_eq!(offer["availability"]["count"], 1, "{offer}");
+    world.stop(&person, &id).await;
+    world.pass(1).await;
+    let charges = world.charges(&person).await;
+    assert_eq!(charges.len(), 2, "{charges:?}");
+    assert_eq!(charges.iter().filter(|line| line["seconds"] == 100).count(), 1, "{charges:?}");
+}
+
+async fn operators_alone_take_cards_out_and_put_them_back(api: Api) {
+    let mut world = World::with_host(api, 4).await;
+    let person = world.person().await;
+    let card = world.agents[0].uuid(0);
+    let operator = world.operator.access.clone();
+    let quarantine = format!("/v1/admin/gpus/{card}/quarantine");
+    world.api.post(&operator, &quarantine, json!({"reason": "fan"})).await.is(200);
+    let inventory = super::hardware::inventory(1, 4);
+    world.agents[0].set_inventory(inventory);
+    world.round().await;
+    let offer = world.api.get(&person.access, "/v1/offers/card-24").await.is(200);
+    assert_eq!(offer["availability"]["count"], 3, "a fresh inventory does not lift it: {offer}");
+    world.api.post(&operator, &format!("/v1/admin/gpus/{card}/return"), json!({})).await.is(200);
+    world.round().await;
+    world.round().await;
+    let offer = world.api.get(&person.access, "/v1/offers/pool-96").await.is(200);
+    assert_eq!(offer["availability"]["count"], 1, "its links were probed again: {offer}");
+}
