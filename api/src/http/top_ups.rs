@@ -15,9 +15,10 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::app::act::{Act, Announcement};
+use crate::app::metering::purse::CorruptMoney;
 use crate::app::money::payments::{Payment, PaymentError, PaymentRequest};
-use crate::app::money::top_up::{self, TOP_UP_MAX, TOP_UP_MIN};
-use crate::app::money::wallet::FundingError;
+use crate::app::money::top_up::{self, TOP_UP_MAX, TOP_UP_MIN, TopUpError};
 use crate::auth::secret;
 use crate::http::amount::Amount;
 use crate::http::envelope::RequestContext;
@@ -30,7 +31,6 @@ use crate::http::extract::path::Path;
 use crate::http::instant::Instant;
 use crate::http::once::{self, Call};
 use crate::state::AppState;
-use crate::wakeups::Topic;
 
 pub fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(list_top_ups, top_up)).routes(routes!(get_top_up))
@@ -65,6 +65,16 @@ impl From<TransferRow> for TopUpDocument {
             provider: row.external_provider.unwrap_or_default(),
             external_id: row.external_id.unwrap_or_default(),
             created_at: row.created_at.into(),
+        }
+    }
+}
+
+impl From<TopUpError> for ApiError {
+    fn from(error: TopUpError) -> Self {
+        match error {
+            TopUpError::Funding(error) => error.into(),
+            TopUpError::Runway(CorruptMoney::Store(error)) | TopUpError::Store(error) => error.into(),
+            TopUpError::Runway(error) => Self::internal(error),
         }
     }
 }
@@ -133,15 +143,18 @@ async fn top_up(
     let payment = state.payments.collect(&payment_of(&call, amount)).await?;
     let grant = top_up::cash(&state, caller.tenant_id().clone(), &payment)?;
     let document = document(&grant, &payment).map_err(ApiError::internal)?;
-    let scope = call.scope.clone();
+    let (scope, mut act) = (call.scope.clone(), Act::at(&state, state.clock.now()));
+    let announcement = Announcement::default();
+    let committed = announcement.clone();
     let done = once::answer(&state, &context, call, move |tx| {
         Box::pin(async move {
-            top_up::put(tx, &scope, &grant, Some(payment), "top-up").await?;
-            Ok::<_, FundingError>(document)
+            top_up::put(tx, &mut act, &scope, &grant, Some(payment), "top-up").await?;
+            announcement.put(act);
+            Ok::<_, TopUpError>(document)
         })
     });
     let done = done.await?;
-    state.wakeups.wake(&Topic::Worker("exhaust"));
+    committed.announce(&state.wakeups);
     Ok(done.response)
 }
 

@@ -5,14 +5,27 @@ use tarn_billing::money::Micros;
 use tarn_protocol::ids::{GrantId, TenantId};
 use tarn_protocol::units::Timestamp;
 use tarn_rows::TenantScope;
-use tarn_store::Tx;
+use tarn_store::{StoreError, Tx};
 
+use crate::app::act::Act;
+use crate::app::metering::exhaustion;
+use crate::app::metering::purse::CorruptMoney;
 use crate::app::money::payments::Payment;
 use crate::app::money::wallet::{self, FundingError};
 use crate::state::AppState;
 
 pub const TOP_UP_MIN: Micros = Micros::new(1_000_000);
 pub const TOP_UP_MAX: Micros = Micros::new(100_000_000_000);
+
+#[derive(Debug, thiserror::Error)]
+pub enum TopUpError {
+    #[error(transparent)]
+    Funding(#[from] FundingError),
+    #[error(transparent)]
+    Runway(#[from] CorruptMoney),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
 
 /// The grant of a confirmed payment.
 pub fn cash(state: &AppState, tenant_id: TenantId, payment: &Payment) -> Result<Grant, InvalidGrant> {
@@ -41,15 +54,17 @@ pub fn credit(
     Grant::new(GrantTerms { id, tenant_id, kind, priority: 10, amount, granted_at: now, expires_at })
 }
 
-/// Puts `grant` into the wallet.
+/// Puts `grant` into the wallet, and tells the hosts that what runs is paid for longer.
 pub async fn put(
     tx: &mut Tx,
+    act: &mut Act,
     scope: &TenantScope,
     grant: &Grant,
     payment: Option<Payment>,
     memo: &str,
-) -> Result<(), FundingError> {
-    tx.lock_wallets(scope).await?;
+) -> Result<(), TopUpError> {
+    tx.lock_tenant(scope).await?;
     wallet::fund(tx, scope, grant, payment.map(|payment| payment.external), memo).await?;
+    exhaustion::rearm(tx, act, scope).await?;
     Ok(())
 }

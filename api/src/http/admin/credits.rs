@@ -13,8 +13,8 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::app::money::top_up::{self, TOP_UP_MAX};
-use crate::app::money::wallet::FundingError;
+use crate::app::act::{Act, Announcement};
+use crate::app::money::top_up::{self, TOP_UP_MAX, TopUpError};
 use crate::http::amount::Amount;
 use crate::http::envelope::RequestContext;
 use crate::http::error::{ApiError, ApiResult};
@@ -24,7 +24,6 @@ use crate::http::instant::Instant;
 use crate::http::once::{self, Call};
 use crate::http::tenants;
 use crate::state::AppState;
-use crate::wakeups::Topic;
 
 pub fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(give_credit))
@@ -69,7 +68,7 @@ struct CreditDocument {
 
 enum GiveCreditError {
     UnknownTenant,
-    Funding(FundingError),
+    TopUp(TopUpError),
     Store(StoreError),
 }
 
@@ -83,7 +82,7 @@ impl From<GiveCreditError> for ApiError {
     fn from(error: GiveCreditError) -> Self {
         match error {
             GiveCreditError::UnknownTenant => Self::not_found(),
-            GiveCreditError::Funding(error) => error.into(),
+            GiveCreditError::TopUp(error) => error.into(),
             GiveCreditError::Store(error) => error.into(),
         }
     }
@@ -120,14 +119,20 @@ async fn give_credit(
     };
     let target = operator.scope_of(body.tenant_id);
     let call = Call { scope: operator.own_scope(), key, status: StatusCode::CREATED };
+    let mut act = Act::at(&state, state.clock.now());
+    let announcement = Announcement::default();
+    let committed = announcement.clone();
     let done = once::answer(&state, &context, call, move |tx| {
         Box::pin(async move {
             tx.tenant(&target).await?.ok_or(GiveCreditError::UnknownTenant)?;
-            top_up::put(tx, &target, &grant, None, &reason).await.map_err(GiveCreditError::Funding)?;
+            top_up::put(tx, &mut act, &target, &grant, None, &reason)
+                .await
+                .map_err(GiveCreditError::TopUp)?;
+            announcement.put(act);
             Ok::<_, GiveCreditError>(document)
         })
     });
     let done = done.await?;
-    state.wakeups.wake(&Topic::Worker("exhaust"));
+    committed.announce(&state.wakeups);
     Ok(done.response)
 }
