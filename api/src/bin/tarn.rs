@@ -85,9 +85,12 @@ enum Admin {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,sqlx=warn"));
+    let command = Command::parse();
+    // The demo tells its own story; a server's log is its only voice.
+    let unless_told = if matches!(command.action, Action::Demo { .. }) { "warn" } else { "info,sqlx=warn" };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(unless_told));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    match run(Command::parse()).await {
+    match run(command).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("tarn: {error:#}");
