@@ -1,5 +1,7 @@
 //! The stand-in through the real loader, before the simulated driver: a C program that knows nothing of pools reads NVML.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot unwrap has failed")]
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
