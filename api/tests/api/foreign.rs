@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use tarn_api::clock::Clock;
+use tarn_api::workers;
 
 use crate::fleet::agent::FakeAgent;
 use crate::fleet::hardware::Wiring;
@@ -26,18 +27,20 @@ pub async fn ids(api: &Api, owner: &Person) -> Ids {
     let fifty = json!({"amount": {"amount": "50.00", "currency": "CNY"}});
     let top_up = api.post_once(&owner.access, "/v1/wallet/topups", "owners", fifty).await.is(201);
     let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    let (instance_id, charge_id) = running_instance(api, owner).await;
     BTreeMap::from([
         ("tenant_id", owner.tenant_id.clone()),
         ("user_id", friend.user_id),
         ("key_id", text(&key["id"])),
         ("ssh_key_id", text(&ssh_key["id"])),
-        ("instance_id", instance(api, owner).await),
+        ("instance_id", instance_id),
+        ("charge_id", charge_id),
         ("top_up_id", text(&top_up["id"])),
     ])
 }
 
-/// An instance of `owner`, on a scripted host of its own.
-async fn instance(api: &Api, owner: &Person) -> String {
+/// A running instance of `owner` on a scripted host of its own, and the charge it makes.
+async fn running_instance(api: &Api, owner: &Person) -> (String, String) {
     let operator = api.operator().await;
     let token = api.post(&operator.access, "/v1/admin/join-tokens", json!({"region": "local"})).await.is(201);
     let token = token["token"].as_str().unwrap();
@@ -45,7 +48,12 @@ async fn instance(api: &Api, owner: &Person) -> String {
     host.report(api).await;
     let order = json!({"offer_id": "card-24"});
     let made = api.post_once(&owner.access, "/v1/instances", "foreign", order).await.is(201);
-    made["id"].as_str().unwrap().to_owned()
+    workers::tick_all(api.server.state(), api.clock.now()).await.unwrap();
+    host.step(api, api.clock.now()).await;
+    workers::tick_all(api.server.state(), api.clock.now()).await.unwrap();
+    let charges = api.get(&owner.access, "/v1/charges").await.is(200);
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    (text(&made["id"]), text(&charges["items"][0]["id"]))
 }
 
 /// An id of the right form that names nothing.

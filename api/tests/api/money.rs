@@ -1,7 +1,9 @@
 //! Wallet, price book and credits, from outside.
 
 use serde_json::{Value, json};
+use tarn_api::http::instant::Instant;
 
+use crate::fleet::world::World;
 use crate::harness::Api;
 
 fn cny(amount: &str) -> Value {
@@ -69,4 +71,24 @@ async fn quotas_are_set_by_operators() {
     api.patch(&operator.access, &path, json!({"quota_cards": 1, "quota_bytes": u64::MAX}))
         .await
         .fails(422, "invalid_request");
+}
+
+#[tokio::test]
+async fn a_topup_extends_what_runs_in_its_own_commit() {
+    let mut world = World::with_host(Api::start().await, 8).await;
+    let person = world.api.person().await;
+    world.create(&person, "pool-96").await;
+    world.pass(1).await;
+    let until = |wallet: Value| -> Instant { serde_json::from_value(wallet["exhausts_at"].clone()).unwrap() };
+    let before = until(world.wallet(&person).await);
+    let wallet = world.wallet(&person).await;
+    assert_eq!(wallet["burn_per_hour"], cny("2.40"));
+
+    world
+        .api
+        .post_once(&person.access, "/v1/wallet/topups", "k", json!({"amount": cny("2.40")}))
+        .await
+        .is(201);
+    let after = until(world.wallet(&person).await);
+    assert_eq!(after.0.micros_since(before.0) / 1_000_000, 3_600, "an hour's price buys an hour, at once");
 }

@@ -7,4 +7,4 @@ mod exhaustion;
 pub mod hardware;
 mod lives;
 mod replicas;
-mod world;
+pub mod world;
