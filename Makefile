@@ -4,7 +4,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 export TARN_DATA_DIR ?= ./data
 
-.PHONY: help demo run test build fmt lint sqlx openapi bench-placement bench-api bench clean
+.PHONY: help demo run test build fmt lint sqlx openapi bench-start bench-placement bench-api bench clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -43,13 +43,16 @@ sqlx: install-test ## check every query against both engines and renew the offli
 openapi: build ## renew api/openapi.json from the code
 	$(TARGET)/debug/tarn openapi > api/openapi.json
 
+bench-start: install-build build ## request to running, over 40 starts of a Pool-96 on the simulated host
+	@data=$$(mktemp -d) && $(TARGET)/debug/tarn demo --once --starts 40 --data-dir $$data; status=$$?; rm -rf "$$data"; exit $$status
+
 bench-placement: ## placement decisions per second over a 10,000-GPU fleet
 	$(CARGO) bench -p tarn-provisioner --locked
 
 bench-api: install-test ## authenticated reads per second, SQLite and PostgreSQL, beside a bare handler
 	$(CARGO) bench -p tarn --locked
 
-bench: bench-placement bench-api ## all benchmarks that need no GPU
+bench: bench-placement bench-start bench-api ## all benchmarks that need no GPU
 
 clean: ## remove build results (never data)
 	$(CARGO) clean

@@ -53,6 +53,9 @@ enum Action {
         /// End after the story; the last line says what was observed.
         #[arg(long)]
         once: bool,
+        /// After the story, rent and end a Pool-96 this many times and print how long the starts took.
+        #[arg(long, default_value_t = 0)]
+        starts: usize,
         /// Where tarn-agent, tarn-broker, tarn-witness and the libraries are; default: beside this program.
         #[arg(long)]
         artefacts: Option<PathBuf>,
@@ -108,14 +111,14 @@ async fn run(command: Command) -> anyhow::Result<()> {
             until_told_to_stop().await?;
             server.stop().await;
         }
-        Action::Demo { listen, once, artefacts } => {
+        Action::Demo { listen, once, starts, artefacts } => {
             let artefacts = match artefacts {
                 Some(directory) => directory,
                 None => own_directory()?,
             };
             let listen = free_address(listen);
             let config = Config { listen, ..config };
-            demo::run(demo::Options { config, once, artefacts }, async {
+            demo::run(demo::Options { config, once, starts, artefacts }, async {
                 if let Err(error) = until_told_to_stop().await {
                     tracing::warn!(%error, "cannot watch for signals");
                 }

@@ -10,6 +10,7 @@
 //! * [`keys`]: what a second run on the same data needs to continue.
 //! * [`story`], [`bill`]: the steps, and what they cost.
 //! * [`facts`]: what was observed, and the last line.
+//! * [`starts`]: how long starts take, when asked.
 //! * [`screen`]: how it looks.
 
 mod bill;
@@ -19,6 +20,7 @@ mod facts;
 mod host;
 mod keys;
 mod screen;
+mod starts;
 mod story;
 
 use std::path::{Path, PathBuf};
@@ -36,13 +38,15 @@ pub struct Options {
     pub config: Config,
     /// End after the story.
     pub once: bool,
+    /// After the story, measure this many starts.
+    pub starts: usize,
     /// Where `tarn-agent`, `tarn-broker`, `tarn-witness` and the libraries lie; the directory of this program.
     pub artefacts: PathBuf,
 }
 
 /// Runs the story, then serves until `stopped` resolves unless `once`.
 pub async fn run(options: Options, stopped: impl Future<Output = ()>) -> Result<(), DemoError> {
-    let Options { config, once, artefacts } = options;
+    let Options { config, once, starts, artefacts } = options;
     host::require_artefacts(&artefacts)?;
     let data_dir = config.data_dir.clone();
     std::fs::create_dir_all(&data_dir)
@@ -50,17 +54,24 @@ pub async fn run(options: Options, stopped: impl Future<Output = ()>) -> Result<
     screen::title("Tarn: four cards, one device, one bill");
     let server = serve::serve(config).await?;
     screen::step(&format!("control plane at {}, state in {}", server.url(), data_dir.display()));
-    let told = tell_and_serve(&server, &data_dir, &artefacts, once, stopped).await;
+    let told = tell_and_serve(&server, &data_dir, &artefacts, Afterwards { once, starts }, stopped).await;
     server.stop().await;
     println!("{}", told?.last_line());
     Ok(())
+}
+
+/// What happens when the story is told.
+#[derive(Debug, Clone, Copy)]
+struct Afterwards {
+    once: bool,
+    starts: usize,
 }
 
 async fn tell_and_serve(
     server: &Server,
     data_dir: &Path,
     artefacts: &Path,
-    once: bool,
+    afterwards: Afterwards,
     stopped: impl Future<Output = ()>,
 ) -> Result<Facts, DemoError> {
     let cast = cast::Cast::gather(server, data_dir).await?;
@@ -82,8 +93,12 @@ async fn tell_and_serve(
         told = teller.tell() => told,
         () = &mut stopped => Err(DemoError::Interrupted),
     };
-    let facts = told.and_then(|facts| facts.check().map(|()| facts));
-    if facts.is_ok() && !once {
+    let mut facts = told.and_then(|facts| facts.check().map(|()| facts));
+    if facts.is_ok() && afterwards.starts > 0 {
+        let measured = starts::measure(&cast.customer, clock, entropy, afterwards.starts).await;
+        facts = measured.and(facts);
+    }
+    if facts.is_ok() && !afterwards.once {
         screen::credentials(&server.url(), &cast.keys);
         stopped.await;
     }
