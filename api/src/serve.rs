@@ -1,6 +1,7 @@
 //! A running control plane, in this process: what `tarn serve`, the demo and the tests start and stop.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -86,7 +87,8 @@ pub async fn serve_with(config: Config, ambient: Ambient) -> Result<Server, Serv
 
 /// Everything but the listener: for commands that work on the same data.
 pub async fn open(config: Config, ambient: Ambient) -> Result<AppState, ServeError> {
-    std::fs::create_dir_all(&config.data_dir)?;
+    // Password hashes and the signing key live in it.
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&config.data_dir)?;
     let auth = Auth::new(&config, ambient.entropy.as_ref())?;
     let store = Store::connect(&config.database()).await?;
     store.migrate().await?;

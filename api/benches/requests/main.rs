@@ -28,7 +28,7 @@ const WARM_UP: Duration = Duration::from_secs(1);
 const MEASURED: Duration = Duration::from_secs(5);
 /// Of every authenticated read, on two cores.
 const WANTED_PER_SECOND: f64 = 5_000.0;
-const PATHS: [&str; 4] = ["/v1/auth/me", "/v1/wallet", "/v1/ssh-keys", "/v1/ledger"];
+const PATHS: [&str; 5] = ["/v1/auth/me", "/v1/instances", "/v1/ssh-keys", "/v1/ledger", "/v1/wallet"];
 
 #[tokio::main]
 async fn main() {
@@ -90,7 +90,7 @@ async fn credentials(server: &Server) -> (String, String) {
     let session = http.post(format!("{}/v1/auth/signup", server.url())).json(&body).send().await.unwrap();
     let session: Value = session.json().await.unwrap();
     let token = session["access_token"].as_str().unwrap().to_owned();
-    let body = json!({"name": "bench", "scopes": ["wallet:read", "ssh-keys:read"]});
+    let body = json!({"name": "bench", "scopes": ["wallet:read", "ssh-keys:read", "instances:read"]});
     let made = http
         .post(format!("{}/v1/api-keys", server.url()))
         .bearer_auth(&token)
