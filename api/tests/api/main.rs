@@ -17,3 +17,4 @@ mod idempotency;
 mod money;
 mod openapi;
 mod people;
+mod real;
