@@ -69,6 +69,8 @@ pub enum AgentError {
     ControlPlane(#[from] CallError),
     #[error(transparent)]
     Durable(#[from] DurableError),
+    #[error("a report could not be drafted")]
+    Draft(#[source] tokio::task::JoinError),
     #[error("cannot watch for signals or events")]
     Watch(#[source] std::io::Error),
 }
@@ -125,8 +127,10 @@ async fn serve(
         report_seconds,
     );
     let pushing = sync::push(Arc::clone(&around), control_plane, identity, reporter, told_seconds);
-    tokio::try_join!(pulling, pushing)?;
-    Ok(())
+    tokio::select! {
+        () = pulling => Ok(()),
+        panicked = pushing => Err(AgentError::Draft(panicked)),
+    }
 }
 
 fn surroundings(

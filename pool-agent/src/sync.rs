@@ -9,6 +9,7 @@ use tarn_protocol::control::{Desired, DesiredInstance, FailReason, ObservedInsta
 use tarn_protocol::ids::{GpuUuid, InstanceId};
 use tarn_protocol::units::Generation;
 use tokio::sync::watch;
+use tokio::task::JoinError;
 
 use crate::backoff::{Backoff, entropy};
 use crate::control_plane::{CallError, ControlPlane};
@@ -97,7 +98,7 @@ impl Workers {
     }
 }
 
-/// Pulls desired state for ever. Returns only when the disk refuses.
+/// Pulls desired state for ever. A disk that refuses is waited for: paid time is still enforced meanwhile.
 pub async fn pull(
     around: Arc<Surroundings>,
     control_plane: ControlPlane,
@@ -105,18 +106,21 @@ pub async fn pull(
     mut book: WantedBook,
     workers: Arc<Workers>,
     report_seconds: watch::Sender<u32>,
-) -> Result<(), DurableError> {
+) {
     let mut backoff = Backoff::new(200, 10_000);
     // A restarted agent asks for everything once: its own memory of the document is only its goals.
     let mut after = -1;
     loop {
         match control_plane.desired(&identity.credential, after, POLL_WAIT).await {
-            Ok(desired) => {
-                backoff.succeeded();
-                after = take_in(&around, &mut book, &workers, &desired)?.unwrap_or(after);
-                report_seconds.send_replace(desired.report_seconds.max(1));
-                order_probes(&around, &desired);
-            }
+            Ok(desired) => match take_in(&around, &mut book, &workers, &desired) {
+                Ok(revision) => {
+                    backoff.succeeded();
+                    after = revision.unwrap_or(after);
+                    report_seconds.send_replace(desired.report_seconds.max(1));
+                    order_probes(&around, &desired);
+                }
+                Err(error) => wait_for_disk(&mut backoff, &error, "pull").await,
+            },
             Err(error) => wait_after(&mut backoff, &error, "pull").await,
         }
     }
@@ -176,14 +180,15 @@ pub fn probe_all(around: &Surroundings, pairs: &[(GpuUuid, GpuUuid)]) {
     }
 }
 
-/// Pushes reports for ever: at once on a change, else every so many seconds. Returns only when the disk refuses.
+/// Pushes reports for ever: at once on a change, else every so many seconds. Returns only when a report cannot be drafted for a
+/// fault of our own.
 pub async fn push(
     around: Arc<Surroundings>,
     control_plane: ControlPlane,
     identity: Identity,
     mut reporter: Reporter,
     report_seconds: watch::Receiver<u32>,
-) -> Result<(), DurableError> {
+) -> JoinError {
     let mut backoff = Backoff::new(200, 5_000);
     loop {
         // Drafting asks the cards, which blocks: not on the loops' own threads.
@@ -191,9 +196,20 @@ pub async fn push(
             let draft = reporter.draft();
             (reporter, draft)
         });
-        let Ok((returned, draft)) = drafting.await else { return Ok(()) };
-        reporter = returned;
-        let draft = draft?;
+        let draft = match drafting.await {
+            Ok((returned, draft)) => {
+                reporter = returned;
+                draft
+            }
+            Err(panicked) => return panicked,
+        };
+        let draft = match draft {
+            Ok(draft) => draft,
+            Err(error) => {
+                wait_for_disk(&mut backoff, &error, "report").await;
+                continue;
+            }
+        };
         around.failpoints.hit("report.before_send");
         match control_plane.report(&identity.credential, &draft.report).await {
             Ok(answer) => {
@@ -202,7 +218,10 @@ pub async fn push(
                 if !answer.fresh {
                     tracing::warn!(seq = %draft.report.seq, "the control plane has a later report already");
                 }
-                reporter.accepted(draft, answer.usage_through)?;
+                if let Err(error) = reporter.accepted(draft, answer.usage_through) {
+                    // Sent again with the next report; a repeat changes nothing.
+                    tracing::error!(%error, "what was accepted is not on disk");
+                }
                 let every = Duration::from_secs(u64::from(*report_seconds.borrow()));
                 if tokio::time::timeout(every, around.board.changed()).await.is_ok() {
                     tokio::time::sleep(GATHER).await;
@@ -211,6 +230,13 @@ pub async fn push(
             Err(error) => wait_after(&mut backoff, &error, "report").await,
         }
     }
+}
+
+async fn wait_for_disk(backoff: &mut Backoff, error: &DurableError, call: &'static str) {
+    let wait = backoff.failed(entropy());
+    let source = std::error::Error::source(error);
+    tracing::error!(call, %error, ?source, wait_ms = wait.as_millis(), "the state directory takes nothing");
+    tokio::time::sleep(wait).await;
 }
 
 async fn wait_after(backoff: &mut Backoff, error: &CallError, call: &'static str) {

@@ -118,18 +118,29 @@ struct Spool {
     tally: Tally,
     file: File,
     lines: usize,
+    /// A write failed: part of a line may be at the end.
+    torn: bool,
 }
 
 impl UsageSpool {
     pub fn open(state: &StateDir, failpoints: &Failpoints) -> Result<Self, DurableError> {
         let path = state.file("usage.jsonl");
-        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let text = match std::fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            Err(source) => return Err(DurableError::read(&path, source)),
+        };
         let mut tally = Tally::default();
         // The last line may be torn: it was not durable yet, so nobody was told of it.
-        text.lines().filter_map(|line| serde_json::from_str(line).ok()).for_each(|line| tally.apply(line));
+        let lines = text.split(|byte| *byte == b'\n');
+        lines.filter_map(|line| serde_json::from_slice(line).ok()).for_each(|line| tally.apply(line));
         let file = rewrite(&path, &tally)?;
         let lines = tally.needed();
-        Ok(Self { path, failpoints: failpoints.clone(), inner: Mutex::new(Spool { tally, file, lines }) })
+        Ok(Self {
+            path,
+            failpoints: failpoints.clone(),
+            inner: Mutex::new(Spool { tally, file, lines, torn: false }),
+        })
     }
 
     /// Writes evidence up to `claim.until` down; when this returns, it will reach the control plane.
@@ -166,14 +177,25 @@ impl UsageSpool {
     }
 
     fn append(&self, spool: &mut Spool, line: Line) -> Result<(), DurableError> {
+        if spool.torn {
+            // Else this line would continue the torn one, and both would be unreadable.
+            self.compact(spool)?;
+        }
         let written = write_line(&mut spool.file, &line).and_then(|()| spool.file.sync_data());
+        spool.torn = written.is_err();
         written.map_err(|source| DurableError::write(&self.path, source))?;
         spool.tally.apply(line);
         spool.lines += 1;
         if spool.lines > COMPACT_LINES && spool.lines > 2 * spool.tally.needed() {
-            spool.file = rewrite(&self.path, &spool.tally)?;
-            spool.lines = spool.tally.needed();
+            self.compact(spool)?;
         }
+        Ok(())
+    }
+
+    fn compact(&self, spool: &mut Spool) -> Result<(), DurableError> {
+        spool.file = rewrite(&self.path, &spool.tally)?;
+        spool.lines = spool.tally.needed();
+        spool.torn = false;
         Ok(())
     }
 }
@@ -238,6 +260,23 @@ mod tests {
             .map(|found| (found.seq.get(), found.from_mono_ms.get(), found.to_mono_ms.get()))
             .collect();
         assert_eq!(spans, [(1, 100, 200), (2, 200, 350)]);
+    }
+
+    #[test]
+    fn evidence_after_a_write_that_failed_half_way_is_readable() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateDir::open(directory.path()).unwrap();
+        let path = state.file("usage.jsonl");
+        let spool = UsageSpool::open(&state, &Failpoints::default()).unwrap();
+        spool.claim(&claim(1, 1, 100, 200)).unwrap();
+        // A disk that takes no more: the file answers every write with an error, half a line is on it.
+        spool.inner.lock().unwrap().file = OpenOptions::new().read(true).open(&path).unwrap();
+        assert!(spool.claim(&claim(1, 1, 100, 300)).is_err());
+        std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"evid").unwrap();
+        spool.claim(&claim(1, 1, 100, 350)).unwrap();
+        let spool = UsageSpool::open(&state, &Failpoints::default()).unwrap();
+        let spans = spool.waiting(9).into_iter().map(|found| (found.seq.get(), found.to_mono_ms.get()));
+        assert_eq!(spans.collect::<Vec<_>>(), [(1, 200), (2, 350)]);
     }
 
     proptest! {
