@@ -43,8 +43,6 @@ async fn m20_with_the_control_plane_away_the_agent_stops_when_the_money_ends() {
     assert_eq!(stopped["reason_code"], "balance_exhausted", "{stopped}");
     audit(&site, &[Ended { customer: &customer, id: &id, segments: 1 }]).await;
 
-    let wallet = customer.get("/v1/wallet").await;
-    assert_eq!(wallet["available"]["amount"], "0.00", "{wallet}");
     let charge = customer.get("/v1/charges").await["items"][0].clone();
     let seconds = charge["seconds"].as_i64().unwrap();
     assert!((10..=16).contains(&seconds), "{charge}");
