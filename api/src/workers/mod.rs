@@ -20,6 +20,7 @@ use tarn_store::StoreError;
 
 use crate::app::act;
 use crate::app::instances::claim::ClaimError;
+use crate::app::metering::expire::ExpireFailed;
 use crate::app::metering::purse::CorruptMoney;
 use crate::app::metering::settle::SettleFailed;
 
@@ -81,4 +82,6 @@ pub enum WorkError {
     Money(#[from] CorruptMoney),
     #[error(transparent)]
     Settle(#[from] SettleFailed),
+    #[error(transparent)]
+    Expire(#[from] ExpireFailed),
 }

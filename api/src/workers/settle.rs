@@ -1,14 +1,15 @@
-//! Brings the ledger up to what segments have proven, many tenants in one commit.
+//! Brings the ledger up to what segments have proven and takes back credit that has expired, many tenants in one commit.
 
 use tarn_protocol::ids::TenantId;
 use tarn_protocol::units::Timestamp;
 use tarn_rows::TenantScope;
+use tarn_store::{StoreError, Tx};
 
 use super::claim::Claim;
 use super::{Report, WorkError};
 use crate::app::act::Act;
 use crate::app::metering::purse::SETTLED_LATE_MICROS;
-use crate::app::metering::{exhaustion, settle};
+use crate::app::metering::{exhaustion, expire, settle};
 use crate::state::AppState;
 
 /// Tenants settled in one commit.
@@ -16,8 +17,7 @@ const TENANTS_PER_COMMIT: usize = 50;
 
 pub async fn tick(state: &AppState, claim: Claim, now: Timestamp) -> Result<Report, WorkError> {
     let since = now.plus_micros(-SETTLED_LATE_MICROS);
-    let tenants =
-        state.store.read(move |tx| Box::pin(async move { tx.tenants_that_cost(since).await })).await?;
+    let tenants = state.store.read(move |tx| Box::pin(async move { due(tx, since, now).await })).await?;
     let mut report = Report::default();
     for batch in tenants.chunks(TENANTS_PER_COMMIT) {
         match commit(state, claim, batch, now).await {
@@ -46,6 +46,15 @@ pub async fn tick(state: &AppState, claim: Claim, now: Timestamp) -> Result<Repo
     Ok(report)
 }
 
+/// Tenants with something to settle, or with credit that is over.
+async fn due(tx: &mut Tx, since: Timestamp, now: Timestamp) -> Result<Vec<TenantId>, StoreError> {
+    let mut tenants = tx.tenants_that_cost(since).await?;
+    tenants.extend(tx.grants_expired(now).await?.into_iter().map(|grant| grant.tenant_id));
+    tenants.sort();
+    tenants.dedup();
+    Ok(tenants)
+}
+
 async fn commit(
     state: &AppState,
     claim: Claim,
@@ -64,6 +73,7 @@ async fn commit(
                 for tenant in tenants {
                     let scope = TenantScope::proven(tenant);
                     changed += settle::settle(tx, &mut act, &scope).await?.segments;
+                    changed += expire::take_back(tx, &mut act, &scope).await?;
                     exhaustion::rearm(tx, &mut act, &scope).await?;
                 }
                 act.rearm.clear();

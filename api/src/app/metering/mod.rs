@@ -2,6 +2,7 @@
 
 pub mod evidence;
 pub mod exhaustion;
+pub mod expire;
 pub mod purse;
 pub mod segments;
 pub mod settle;

@@ -41,13 +41,17 @@ async fn m20_with_the_control_plane_away_the_agent_stops_when_the_money_ends() {
     site.control_plane.start_again().await;
     let stopped = customer.at_last(&id, "stopped").await;
     assert_eq!(stopped["reason_code"], "balance_exhausted", "{stopped}");
-    audit(&site, &[Ended { customer: &customer, id: &id, segments: 1 }]).await;
-
+    eventually("the expired promotion to be taken back", 20, async || {
+        let wallet = customer.get("/v1/wallet").await;
+        (wallet["available"]["amount"] == "0.00").then_some(())
+    })
+    .await;
     let charge = customer.get("/v1/charges").await["items"][0].clone();
     let seconds = charge["seconds"].as_i64().unwrap();
     assert!((10..=16).contains(&seconds), "{charge}");
     assert_eq!(charge["amount"]["amount"], format!("{seconds}.00"), "{charge}");
     assert_eq!(charge["close_reason"], "balance_exhausted", "{charge}");
+    audit(&site, &[Ended { customer: &customer, id: &id, segments: 1 }]).await;
 }
 
 /// What the agent was told, from its own files: the only place where it is once nobody answers.
