@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::harness::{Api, PASSWORD, Person};
 
 on_both! {
+    one_of_many_equal_signups_wins;
     signing_up_gives_a_tenant_with_ten_yuan;
     a_wrong_login_says_nothing_about_the_email;
     a_refresh_token_works_once_and_its_reuse_ends_the_session;
@@ -36,6 +37,19 @@ async fn signing_up_gives_a_tenant_with_ten_yuan(api: Api) {
         let problem = api.post_openly("/v1/auth/signup", body).await.fails(422, "invalid_request");
         assert_eq!(problem["errors"][0]["pointer"], pointer);
     }
+}
+
+async fn one_of_many_equal_signups_wins(api: Api) {
+    let body = json!({"email": "ada@example.com", "password": PASSWORD});
+    let calls = (0..12).map(|_| api.post_openly("/v1/auth/signup", body.clone()));
+    let mut won = 0;
+    for got in futures_util::future::join_all(calls).await {
+        match got.status {
+            201 => won += 1,
+            _ => drop(got.fails(409, "already_exists")),
+        }
+    }
+    assert_eq!(won, 1);
 }
 
 async fn a_wrong_login_says_nothing_about_the_email(api: Api) {

@@ -7,7 +7,7 @@ use tarn_protocol::units::{Bytes, Timestamp};
 use tarn_rows::TenantScope;
 use tarn_rows::accounts::{MemberRow, MembershipRow, Role, TenantRow, UserRow};
 use tarn_rows::secrets::PasswordHash;
-use tarn_store::StoreError;
+use tarn_store::{Constraint, StoreError};
 
 use crate::app::money::wallet::{self, FundingError};
 use crate::app::people::email::{Email, NewPassword};
@@ -40,7 +40,14 @@ pub enum SignUpError {
     #[error(transparent)]
     Session(#[from] SessionError),
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(StoreError),
+}
+
+impl From<StoreError> for SignUpError {
+    fn from(error: StoreError) -> Self {
+        // Another sign-up with this email committed after this one had looked.
+        if error.breaks(Constraint::UserEmail) { Self::EmailTaken } else { Self::Store(error) }
+    }
 }
 
 /// Everything a sign-up writes, decided before the transaction so that a retry writes the same.
