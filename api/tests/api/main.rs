@@ -11,6 +11,7 @@ mod contract;
 #[expect(dead_code, reason = "shared with the store's tests, which use all of it")]
 #[path = "../../../migrations/store/tests/store/database.rs"]
 mod database;
+mod demo;
 mod fleet;
 mod foreign;
 mod idempotency;
