@@ -217,7 +217,8 @@ pub async fn top_ups(
 }
 
 pub async fn top_up(conn: &mut Conn, scope: &TenantScope, id: &TransferId) -> Result<Option<TransferRow>> {
-    let raw = select_transfer!("WHERE tenant_id = $1 AND kind = 'top_up' AND id = $2", scope.as_str(), id.as_str());
+    let raw =
+        select_transfer!("WHERE tenant_id = $1 AND kind = 'top_up' AND id = $2", scope.as_str(), id.as_str());
     raw.fetch_optional(conn).await?.map(take).transpose()
 }
 

@@ -17,7 +17,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::time::Timespec;
 use tarn_protocol::broker_wire::{Op, Reply, Request, SLOTS_MAX, Status, VERSION};
 
-use crate::admission::{Numbered, Admission, Proc, Standing};
+use crate::admission::{Admission, Numbered, Proc, Standing};
 use crate::desk::{Answer, Caller, Desk};
 use crate::journal::JournalError;
 use crate::ledger::{Client, Nonce};
