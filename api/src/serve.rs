@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,8 +32,10 @@ const FORGET_EVERY: Duration = Duration::from_mins(1);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    #[error("cannot use the data directory or the address")]
-    Io(#[from] std::io::Error),
+    #[error("cannot use the data directory {path}")]
+    Data { path: PathBuf, source: std::io::Error },
+    #[error("cannot listen on {address}")]
+    Listen { address: SocketAddr, source: std::io::Error },
     #[error("cannot open the database")]
     Store(#[from] StoreError),
     #[error("cannot prepare authentication")]
@@ -69,8 +72,10 @@ pub async fn serve(config: Config) -> Result<Server, ServeError> {
 }
 
 pub async fn serve_with(config: Config, ambient: Ambient) -> Result<Server, ServeError> {
-    let listener = TcpListener::bind(config.listen).await?;
-    let address = listener.local_addr()?;
+    let address = config.listen;
+    let unusable = |source| ServeError::Listen { address, source };
+    let listener = TcpListener::bind(address).await.map_err(unusable)?;
+    let address = listener.local_addr().map_err(unusable)?;
     let state = open(config, ambient).await?;
     let (stop, stopping) = watch::channel(false);
     let app = http::app(state.clone()).into_make_service_with_connect_info::<SocketAddr>();
@@ -88,7 +93,10 @@ pub async fn serve_with(config: Config, ambient: Ambient) -> Result<Server, Serv
 /// Everything but the listener: for commands that work on the same data.
 pub async fn open(config: Config, ambient: Ambient) -> Result<AppState, ServeError> {
     // Password hashes and the signing key live in it.
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&config.data_dir)?;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&config.data_dir).map_err(|source| {
+        let path = config.data_dir.clone();
+        ServeError::Data { path, source }
+    })?;
     let auth = Auth::new(&config, ambient.entropy.as_ref())?;
     let store = Store::connect(&config.database()).await?;
     store.migrate().await?;

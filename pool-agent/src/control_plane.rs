@@ -17,6 +17,8 @@ pub struct ControlPlane {
 pub enum CallError {
     #[error("cannot set up an HTTP client: {detail}")]
     Client { detail: String },
+    #[error("{address:?} is no address of a control plane: expected http://<host>:<port>")]
+    Address { address: String },
     #[error("the control plane cannot be reached: {detail}")]
     Unreachable { detail: String },
     #[error("the control plane does not accept this host's credential")]
@@ -34,6 +36,11 @@ const DETAIL_CHARS: usize = 300;
 
 impl ControlPlane {
     pub fn new(base: &str) -> Result<Self, CallError> {
+        let whole =
+            reqwest::Url::parse(base).is_ok_and(|url| url.has_host() && url.scheme().starts_with("http"));
+        if !whole {
+            return Err(CallError::Address { address: base.to_owned() });
+        }
         let client = reqwest::Client::builder()
             .connect_timeout(Duration::from_secs(5))
             .build()

@@ -79,6 +79,7 @@ pub enum AgentError {
 pub async fn run(options: Options) -> Result<(), AgentError> {
     let state = StateDir::open(&options.state_dir)?;
     let _held = state.lock()?;
+    state.keep_reserve();
     let clock = HostClock::open(options.boot_id.clone())?;
     let control_plane = ControlPlane::new(&options.server)?;
     let around = surroundings(&options, &state, &clock)?;

@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 
 use tarn_protocol::ids::InstanceId;
 
+/// Space kept for the agent's own small files, should a tenant fill the disk that both are on.
+const RESERVE_BYTES: u64 = 4 << 20;
+
 #[derive(Debug, Clone)]
 pub struct StateDir {
     root: PathBuf,
@@ -14,6 +17,8 @@ pub struct StateDir {
 pub enum StateDirError {
     #[error("cannot make state directory {path}")]
     Create { path: PathBuf, source: std::io::Error },
+    #[error("there is no state directory {path}")]
+    Absent { path: PathBuf },
     #[error("another agent holds state directory {path}")]
     Held { path: PathBuf },
 }
@@ -29,6 +34,31 @@ impl StateDir {
             std::fs::create_dir_all(&path).map_err(failed(&path))?;
         }
         Ok(Self { root: root.canonicalize().map_err(failed(root))? })
+    }
+
+    /// The directory of an agent that has run already; nothing is made.
+    pub fn existing(root: &Path) -> Result<Self, StateDirError> {
+        match root.canonicalize() {
+            Ok(found) if found.join("instances").is_dir() => Ok(Self { root: found }),
+            _ => Err(StateDirError::Absent { path: root.to_owned() }),
+        }
+    }
+
+    /// Takes the reserve, as far as the disk gives it.
+    pub fn keep_reserve(&self) {
+        let path = self.root.join("reserve");
+        let kept = File::options().write(true).create(true).truncate(false).open(&path).and_then(|file| {
+            let flags = rustix::fs::FallocateFlags::empty();
+            rustix::fs::fallocate(&file, flags, 0, RESERVE_BYTES).map_err(std::io::Error::from)
+        });
+        if let Err(error) = kept {
+            tracing::warn!(%error, "no space is kept for the agent's own files");
+        }
+    }
+
+    /// Gives the reserve up, so that what has to be written down can be.
+    pub fn release_reserve(&self) {
+        let _absent_is_fine = std::fs::remove_file(self.root.join("reserve"));
     }
 
     /// Held until the returned file is closed, by whatever end of the process.

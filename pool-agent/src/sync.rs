@@ -119,7 +119,13 @@ pub async fn pull(
                     report_seconds.send_replace(desired.report_seconds.max(1));
                     order_probes(&around, &desired);
                 }
-                Err(error) => wait_for_disk(&mut backoff, &error, "pull").await,
+                Err(error) => {
+                    for goal in book.endings(&desired) {
+                        let id = goal.instance_id.clone();
+                        workers.give(&id, Some(goal));
+                    }
+                    wait_for_disk(&mut backoff, &error, "pull").await;
+                }
             },
             Err(error) => wait_after(&mut backoff, &error, "pull").await,
         }

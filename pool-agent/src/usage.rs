@@ -134,12 +134,19 @@ impl UsageSpool {
         // The last line may be torn: it was not durable yet, so nobody was told of it.
         let lines = text.split(|byte| *byte == b'\n');
         lines.filter_map(|line| serde_json::from_slice(line).ok()).for_each(|line| tally.apply(line));
-        let file = rewrite(&path, &tally)?;
+        let (file, torn) = match rewrite(&path, &tally) {
+            Ok(file) => (file, false),
+            Err(error) => {
+                // A full disk keeps no agent from looking after what runs; the next line is written once there is room.
+                tracing::error!(%error, "usage evidence cannot be written yet");
+                (appended(&path)?, true)
+            }
+        };
         let lines = tally.needed();
         Ok(Self {
             path,
             failpoints: failpoints.clone(),
-            inner: Mutex::new(Spool { tally, file, lines, torn: false }),
+            inner: Mutex::new(Spool { tally, file, lines, torn }),
         })
     }
 
@@ -219,8 +226,12 @@ fn rewrite(path: &std::path::Path, tally: &Tally) -> Result<File, DurableError> 
         bytes.push(b'\n');
     }
     durable_file::replace(path, &bytes)?;
-    let options = OpenOptions::new().append(true).mode(0o600).open(path);
-    options.map_err(|source| DurableError::write(path, source))
+    appended(path)
+}
+
+fn appended(path: &std::path::Path) -> Result<File, DurableError> {
+    let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+    file.map_err(|source| DurableError::write(path, source))
 }
 
 #[cfg(test)]

@@ -119,6 +119,17 @@ impl WantedBook {
         Ok(Ok(accepted))
     }
 
+    /// What of `desired` ends something that is here. It may be acted on unwritten: should it be forgotten, it is told again.
+    pub fn endings(&self, desired: &Desired) -> Vec<DesiredInstance> {
+        let mut fence = self.fence.clone();
+        if fence.admits(desired).is_err() {
+            return Vec::new();
+        }
+        let ends =
+            |goal: &&DesiredInstance| goal.goal != Goal::Running && self.state.knows(&goal.instance_id);
+        desired.instances.iter().filter(ends).filter(|goal| fence.pass(goal).is_ok()).cloned().collect()
+    }
+
     fn write_goal(&self, instance: &DesiredInstance) -> Result<(), DurableError> {
         let path = self.state.wanted(&instance.instance_id);
         let known: Option<DesiredInstance> = durable_file::read_json(&path).unwrap_or_default();

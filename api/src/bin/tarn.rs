@@ -104,6 +104,8 @@ async fn main() -> ExitCode {
 
 async fn run(command: Command) -> anyhow::Result<()> {
     let Place { data_dir, database_url } = command.place;
+    // An empty variable is an unset one.
+    let database_url = database_url.filter(|url| !url.is_empty());
     let config = Config { database_url, ..Config::local(data_dir) };
     match command.action {
         Action::Serve { listen, local_payments } => {

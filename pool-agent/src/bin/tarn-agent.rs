@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -16,11 +17,21 @@ use tarn_agent::runtime::{enter, inner, outer};
 use tarn_agent::state_dir::StateDir;
 use tarn_protocol::units::Bytes;
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
+    match run_command() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tarn-agent: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_command() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Run(arguments) => serve(*arguments),
         Command::Exec { state_dir, instance_id, command } => {
-            let state = StateDir::open(&state_dir)?;
+            let state = StateDir::existing(&state_dir)?;
             std::process::exit(enter::exec(&state, &instance_id, &command)?);
         }
         Command::ProbeLink { role, card, bytes } => {

@@ -282,7 +282,12 @@ impl Worker {
             self.claim(ready_mono_ms, facts.now);
         }
         let broker = self.record.stage.broker();
-        self.reach(Stage::Stopping { broker, process, outcome, since: facts.now, killed: false })?;
+        let stopping = Stage::Stopping { broker, process, outcome, since: facts.now, killed: false };
+        if let Err(error) = self.reach(stopping) {
+            // A disk that the tenant has filled does not keep the tenant running.
+            self.around.runtime.stop(&self.record.instance_id, Some(&process), Force::Kill);
+            return Err(error.into());
+        }
         self.hit("stop.after_intent");
         self.around.runtime.stop(&self.record.instance_id, Some(&process), Force::Ask);
         self.hit("stop.after_signal");

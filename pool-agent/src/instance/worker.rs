@@ -240,7 +240,10 @@ impl Worker {
         let removing = step == Step::Remove;
         let result = self.execute(step, facts);
         match result {
-            Ok(()) if removing => Taken::Removed,
+            Ok(()) if removing => {
+                self.around.state.keep_reserve();
+                Taken::Removed
+            }
             Ok(()) => Taken::Moved,
             Err(StepError::Ends(outcome)) => {
                 tracing::warn!(instance = %self.record.instance_id, ?outcome, "step failed");
@@ -255,7 +258,13 @@ impl Worker {
                     Err(error) => stuck(&error),
                 }
             }
-            Err(StepError::Journal(error)) => stuck(&error),
+            Err(StepError::Journal(error)) => {
+                if facts.process != ProcessFact::Alive {
+                    // Nothing of this tenant takes the space any more.
+                    self.around.state.release_reserve();
+                }
+                stuck(&error)
+            }
         }
     }
 

@@ -126,8 +126,8 @@ impl Customer {
         eventually("the program's report", 60, async || {
             let logs = self.get(&path).await;
             let tail = logs["tail"].as_str()?;
-            let lines = tail.lines().rev().filter(|line| line.starts_with('{'));
-            lines.filter_map(|line| serde_json::from_str(line).ok()).next()
+            let mut lines = tail.lines().rev().filter(|line| line.starts_with('{'));
+            lines.find_map(|line| serde_json::from_str(line).ok())
         })
         .await
     }

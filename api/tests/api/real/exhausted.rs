@@ -58,15 +58,17 @@ async fn m20_with_the_control_plane_away_the_agent_stops_when_the_money_ends() {
 fn paid_until(host: &Host, id: &str) -> Option<()> {
     let text = std::fs::read(host.state_dir().join("wanted").join(format!("{id}.json"))).ok()?;
     let wanted: Value = serde_json::from_slice(&text).ok()?;
-    fn known(value: &Value) -> bool {
-        match value {
-            Value::Object(fields) => {
-                fields.get("run_until").is_some_and(|until| !until.is_null()) || fields.values().any(known)
-            }
-            _ => false,
+    tells_an_end(&wanted).then_some(())
+}
+
+/// Whether a paid-until instant is anywhere in it.
+fn tells_an_end(value: &Value) -> bool {
+    match value {
+        Value::Object(fields) => {
+            fields.get("run_until").is_some_and(|until| !until.is_null()) || fields.values().any(tells_an_end)
         }
+        _ => false,
     }
-    known(&wanted).then_some(())
 }
 
 fn rfc3339(micros: i64) -> String {

@@ -41,26 +41,24 @@ async fn a_neighbour_can_neither_see_nor_touch_an_instance_of_someone_else() {
 
 /// A script for the neighbour's instance: everything of the first one that it can reach, it names.
 fn look_around(site: &Site, first: &str) -> String {
-    let mut script = String::new();
-    let own = site.host.instance_dir(first);
-    for place in ["", "broker.sock", "home", "log", "lib/pool.json", "ledger.json"] {
-        let place = own.join(place).display().to_string();
-        script += &format!("test -e {place} && echo REACHED {place}; ");
-    }
-    for file in ["identity.json", "usage.jsonl", "journal", "wanted"] {
-        let place = site.host.state_dir().join(file).display().to_string();
-        script += &format!(
-            "cat {place} >/dev/null 2>&1 && echo REACHED {place}; ls {place}/* >/dev/null 2>&1 && echo REACHED {place}; "
-        );
-    }
+    let (own, state) = (site.host.instance_dir(first), site.host.state_dir());
+    let seen = ["", "broker.sock", "home", "log", "lib/pool.json", "ledger.json"].map(|part| {
+        let place = own.join(part).display().to_string();
+        format!("test -e {place} && echo REACHED {place}; ")
+    });
+    let read = ["identity.json", "usage.jsonl", "journal/*", "wanted/*", "run/*"].map(|part| {
+        let place = state.join(part).display().to_string();
+        format!("cat {place} >/dev/null 2>&1 && echo REACHED {place}; ")
+    });
     let taken = site.host.live_pools();
-    for (index, gpu) in site.host.sim.gpus().iter().enumerate() {
+    let nodes = site.host.sim.gpus().iter().enumerate().map(|(index, gpu)| {
         let node = site.host.sim.device_node(index).display().to_string();
-        let said =
-            if taken.iter().flatten().any(|card| *card == gpu.uuid) { "REACHED" } else { "own card opened" };
-        script += &format!("( : < {node} ) 2>/dev/null && echo {said} {node}; ");
-    }
-    script + "echo looked; exec sleep 1000"
+        let foreign = taken.iter().flatten().any(|card| *card == gpu.uuid);
+        let said = if foreign { "REACHED" } else { "own card opened" };
+        format!("( : < {node} ) 2>/dev/null && echo {said} {node}; ")
+    });
+    let look: String = seen.into_iter().chain(read).chain(nodes).collect();
+    look + "echo looked; exec sleep 1000"
 }
 
 /// Calls every documented route that takes an instance with the id of someone else's: each answers as for an id that is nobody's.
