@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
 use super::{DemoError, screen};
@@ -12,6 +13,7 @@ use super::{DemoError, screen};
 const PRESET: &str = "rtx4090-x8-seed";
 const SEED: u64 = 4090;
 const STOP_MAX: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// What the demo starts or loads, beside this program.
 const ARTEFACTS: [&str; 7] = [
@@ -66,7 +68,35 @@ pub(super) struct AgentStart<'a> {
     pub join_token: Option<&'a str>,
 }
 
+/// Where an agent's pid is written, for a run after one that was killed.
+fn pid_file(data_dir: &Path) -> PathBuf {
+    data_dir.join("agent.pid")
+}
+
+/// The agent of a demo that was killed before it could end it; nobody else's.
+fn leftover(data_dir: &Path) -> Option<Pid> {
+    let pid =
+        std::fs::read_to_string(pid_file(data_dir)).ok()?.trim().parse().ok().and_then(Pid::from_raw)?;
+    let process = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
+    let line = std::fs::read(process.join("cmdline")).ok()?;
+    let words: Vec<&str> =
+        line.split(|byte| *byte == 0).filter_map(|word| std::str::from_utf8(word).ok()).collect();
+    let place = words.iter().skip_while(|word| **word != "--state-dir").nth(1)?;
+    let place = process.join("cwd").canonicalize().ok()?.join(place).canonicalize().ok()?;
+    (words.first()?.ends_with("tarn-agent") && place == data_dir.join("agent").canonicalize().ok()?)
+        .then_some(pid)
+}
+
 impl AgentStart<'_> {
+    /// Ends the agent of an earlier run that was killed: two cannot share a directory. Its instances live on.
+    pub async fn end_leftover(&self) {
+        for _ in 0..STOP_MAX.as_millis() / LOOK_EVERY.as_millis() {
+            let Some(pid) = leftover(self.data_dir) else { return };
+            let _ended = kill_process(pid, Signal::TERM);
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
     /// Starts the agent. The token travels in a file of its own, never on the command line.
     pub fn spawn(&self) -> Result<Agent, DemoError> {
         let program = self.artefacts.join("tarn-agent");
@@ -98,6 +128,10 @@ impl AgentStart<'_> {
             command.arg("--join-token-file").arg(file);
         }
         let child = command.spawn().map_err(|source| DemoError::Start { program, source })?;
+        if let Some(pid) = child.id() {
+            let file = pid_file(self.data_dir);
+            std::fs::write(&file, pid.to_string()).map_err(data(&file))?;
+        }
         Ok(Agent { child, log })
     }
 }
@@ -119,11 +153,9 @@ impl Agent {
 
     /// Asks the agent to end, and insists after a while. Its instances are its own business: they would live on.
     pub async fn stop(mut self) {
-        if let Some(pid) =
-            self.child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw)
-        {
+        if let Some(pid) = self.child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw) {
             // It may have ended by itself, which is as good.
-            let _ended = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            let _ended = kill_process(pid, Signal::TERM);
         }
         if tokio::time::timeout(STOP_MAX, self.child.wait()).await.is_err() {
             let _ended = self.child.kill().await;

@@ -83,6 +83,7 @@ async fn tell_and_serve(
         url: &server.url(),
         join_token: cast.join_token.as_deref(),
     };
+    start.end_leftover().await;
     let mut agent = start.spawn()?;
     let state = server.state();
     let customer = cast.customer.clone();
