@@ -2,6 +2,10 @@
 //!
 //! No context is ever opened: physical handles need none, and a context would cost hundreds of MiB per donor and show this process as
 //! a compute process on cards that nobody pays for.
+//!
+//! In a hardware trial on one card (see `PoolConfig::donors_on_primary`) the card's own figure mixes the tenant's local memory with
+//! the donors', so each donor's use is what this process itself keeps there. A successor of a broker that died knows nothing of
+//! its predecessor's chunks then; a real pool's cards show them.
 
 #![allow(unsafe_code)] // The driver is a C library; each block says why the call is sound.
 
@@ -12,6 +16,7 @@ use cudarc::driver::sys;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 use tarn_protocol::ids::GpuUuid;
+use tarn_protocol::pool_config::PoolConfig;
 
 use crate::ledger::Donor;
 use crate::memory::{DonorMemory, DriverRefusal};
@@ -31,6 +36,8 @@ pub struct Donors {
     ordinals: Vec<Option<i32>>,
     uuids: Vec<GpuUuid>,
     nvml: Nvml,
+    /// Bytes that this process keeps on each donor, where the card does not tell donors apart.
+    kept: Option<Vec<u64>>,
 }
 
 impl std::fmt::Debug for Donors {
@@ -58,7 +65,8 @@ fn refused(result: sys::CUresult) -> Result<(), DriverRefusal> {
 
 impl Donors {
     /// Starts the driver and finds each card.
-    pub fn open(uuids: Vec<GpuUuid>, nvml_library: &OsStr) -> Result<Self, DonorsError> {
+    pub fn open(config: &PoolConfig, nvml_library: &OsStr) -> Result<Self, DonorsError> {
+        let uuids: Vec<GpuUuid> = config.donors.iter().map(|donor| donor.uuid.clone()).collect();
         // SAFETY: only loads and unloads the driver library.
         if !unsafe { sys::is_culib_present() } {
             return Err(DonorsError::NoDriver);
@@ -71,12 +79,13 @@ impl Donors {
         let mut ordinals = vec![None; uuids.len()];
         for ordinal in 0..count {
             let uuid = uuid_of(ordinal)?;
-            if let Some(at) = uuids.iter().position(|wanted| *wanted == uuid) {
-                ordinals[at] = Some(ordinal);
+            for (found, _) in ordinals.iter_mut().zip(&uuids).filter(|(_, wanted)| **wanted == uuid) {
+                *found = Some(ordinal);
             }
         }
         let nvml = Nvml::builder().lib_path(nvml_library).init().map_err(DonorsError::Nvml)?;
-        Ok(Self { ordinals, uuids, nvml })
+        let kept = config.donors_on_primary.then(|| vec![0; uuids.len()]);
+        Ok(Self { ordinals, uuids, nvml, kept })
     }
 
     /// Whether the driver has the card.
@@ -98,7 +107,11 @@ fn uuid_of(ordinal: i32) -> Result<GpuUuid, DonorsError> {
 
 /// One physical allocation on a donor.
 #[derive(Debug)]
-pub struct Chunk(sys::CUmemGenericAllocationHandle);
+pub struct Chunk {
+    handle: sys::CUmemGenericAllocationHandle,
+    donor: Donor,
+    bytes: u64,
+}
 
 /// `CUDA_ERROR_INVALID_DEVICE`, for a card that this host does not have.
 const NO_SUCH_CARD: DriverRefusal = DriverRefusal { code: 101 };
@@ -108,7 +121,7 @@ impl DonorMemory for Donors {
 
     fn create(&mut self, donor: Donor, bytes: u64) -> Result<(Chunk, OwnedFd), DriverRefusal> {
         let ordinal = self.ordinals.get(donor.0).copied().flatten().ok_or(NO_SUCH_CARD)?;
-        let bytes = usize::try_from(bytes).map_err(|_| NO_SUCH_CARD)?;
+        let size = usize::try_from(bytes).map_err(|_| NO_SUCH_CARD)?;
         let prop = sys::CUmemAllocationProp {
             type_: sys::CUmemAllocationType_enum::CU_MEM_ALLOCATION_TYPE_PINNED,
             requestedHandleTypes:
@@ -127,8 +140,11 @@ impl DonorMemory for Donors {
         };
         let mut handle = 0;
         // SAFETY: both pointers outlive the call; the property struct is fully initialised.
-        refused(unsafe { sys::cuMemCreate(&raw mut handle, bytes, &raw const prop, 0) })?;
-        let chunk = Chunk(handle);
+        refused(unsafe { sys::cuMemCreate(&raw mut handle, size, &raw const prop, 0) })?;
+        if let Some(kept) = &mut self.kept {
+            kept[donor.0] += bytes;
+        }
+        let chunk = Chunk { handle, donor, bytes };
         match self.export(&chunk) {
             Ok(descriptor) => Ok((chunk, descriptor)),
             Err(refusal) => {
@@ -144,7 +160,7 @@ impl DonorMemory for Donors {
         let exported = unsafe {
             sys::cuMemExportToShareableHandle(
                 (&raw mut descriptor).cast(),
-                handle.0,
+                handle.handle,
                 sys::CUmemAllocationHandleType_enum::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
                 0,
             )
@@ -156,15 +172,20 @@ impl DonorMemory for Donors {
 
     fn release(&mut self, handle: Chunk) {
         // SAFETY: the handle came from `create` and is consumed here.
-        if let Err(refusal) = refused(unsafe { sys::cuMemRelease(handle.0) }) {
+        if let Err(refusal) = refused(unsafe { sys::cuMemRelease(handle.handle) }) {
             tracing::warn!(
                 code = refusal.code,
                 "the driver refused to release a chunk; it stays quarantined"
             );
+        } else if let Some(kept) = &mut self.kept {
+            kept[handle.donor.0] -= handle.bytes;
         }
     }
 
     fn used_bytes(&mut self, donor: Donor) -> Option<u64> {
+        if let Some(kept) = &self.kept {
+            return kept.get(donor.0).copied();
+        }
         let uuid = self.uuids.get(donor.0)?;
         let read = self.nvml.device_by_uuid(uuid.as_str()).and_then(|device| device.memory_info());
         match read {

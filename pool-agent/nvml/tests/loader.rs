@@ -89,6 +89,7 @@ impl Bench {
             policy: Policy::default(),
             broker_socket: self.socket(),
             standin_log: self.seat().join("standin.log"),
+            donors_on_primary: false,
         }
     }
 

@@ -30,6 +30,11 @@ pub struct PoolConfig {
     pub broker_socket: PathBuf,
     /// Path of the append-only file for one-line stand-in warnings, as the instance sees it.
     pub standin_log: PathBuf,
+    /// Hardware trial on one card: every donor is the primary itself, and the broker makes its chunks there, beside a primary that
+    /// is capped so that both fit. Sums, address ranges, crashes and programs are then tried on a real driver; links are not. The
+    /// agent never writes this: a pool that a customer pays for has a card behind each donor.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub donors_on_primary: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,6 +106,12 @@ pub enum PoolConfigError {
     Version { found: u32 },
     #[error("pool config names card {uuid} twice")]
     DuplicateCard { uuid: GpuUuid },
+    #[error("a trial on one card has donor {uuid}, which is not the primary")]
+    StrangeDonor { uuid: GpuUuid },
+    #[error(
+        "a trial on one card needs a cap that leaves {donor_bytes} bytes of {memory_bytes} to its donors"
+    )]
+    TrialCap { donor_bytes: Bytes, memory_bytes: Bytes },
     #[error("granule of {granule_bytes} bytes is not a positive multiple of 2 MiB")]
     Granule { granule_bytes: Bytes },
     #[error("donor {uuid} gives {reserved_bytes} bytes, not a multiple of the granule")]
@@ -126,18 +137,34 @@ impl PoolConfig {
         if granule.get() == 0 || !granule.get().is_multiple_of(2 * Bytes::MIB) {
             return Err(PoolConfigError::Granule { granule_bytes: granule });
         }
+        if let Some(donor) =
+            self.donors.iter().find(|donor| !donor.reserved_bytes.get().is_multiple_of(granule.get()))
+        {
+            let (uuid, reserved_bytes) = (donor.uuid.clone(), donor.reserved_bytes);
+            return Err(PoolConfigError::Reserved { uuid, reserved_bytes });
+        }
+        if self.donors_on_primary { self.validate_trial() } else { self.validate_cards() }
+    }
+
+    /// A card gives once: as the primary or as one donor.
+    fn validate_cards(&self) -> Result<(), PoolConfigError> {
         let mut seen = vec![&self.primary.uuid];
         for donor in &self.donors {
             if seen.contains(&&donor.uuid) {
                 return Err(PoolConfigError::DuplicateCard { uuid: donor.uuid.clone() });
             }
             seen.push(&donor.uuid);
-            if !donor.reserved_bytes.get().is_multiple_of(granule.get()) {
-                return Err(PoolConfigError::Reserved {
-                    uuid: donor.uuid.clone(),
-                    reserved_bytes: donor.reserved_bytes,
-                });
-            }
+        }
+        Ok(())
+    }
+
+    fn validate_trial(&self) -> Result<(), PoolConfigError> {
+        if let Some(strange) = self.donors.iter().find(|donor| donor.uuid != self.primary.uuid) {
+            return Err(PoolConfigError::StrangeDonor { uuid: strange.uuid.clone() });
+        }
+        let (donor_bytes, memory_bytes) = (self.donor_bytes(), self.primary.memory_bytes);
+        if self.primary.cap_bytes.is_none() || self.total_bytes() > memory_bytes {
+            return Err(PoolConfigError::TrialCap { donor_bytes, memory_bytes });
         }
         Ok(())
     }
@@ -155,5 +182,65 @@ impl PoolConfig {
     /// The one total that every window (CUDA, NVML, the API) shows.
     pub fn total_bytes(&self) -> Bytes {
         Bytes::new(self.primary_bytes().get() + self.donor_bytes().get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Timestamp;
+
+    fn pool(donors: &[u8], cap_gib: Option<u64>, donors_on_primary: bool) -> PoolConfig {
+        let uuid = |card: u8| GpuUuid::from_bytes([card; 16]);
+        let at = Timestamp::from_micros(1);
+        PoolConfig {
+            version: VERSION,
+            instance_id: InstanceId::new(at, 1),
+            lease_id: LeaseId::new(at, 2),
+            generation: Generation::new(1),
+            primary: Primary {
+                uuid: uuid(0),
+                pci_bus_id: String::new(),
+                minor: 0,
+                memory_bytes: Bytes::gib(96),
+                cap_bytes: cap_gib.map(Bytes::gib),
+            },
+            donors: donors
+                .iter()
+                .map(|&card| Donor {
+                    uuid: uuid(card),
+                    pci_bus_id: String::new(),
+                    minor: card.into(),
+                    reserved_bytes: Bytes::gib(24),
+                    link_class: LinkClass::Nvlink,
+                    grade: LinkGrade::A,
+                    read_mb_per_second: 1,
+                    certificate_id: None,
+                })
+                .collect(),
+            policy: Policy::default(),
+            broker_socket: PathBuf::new(),
+            standin_log: PathBuf::new(),
+            donors_on_primary,
+        }
+    }
+
+    #[test]
+    fn a_card_is_named_twice_only_in_a_trial_that_fits_it() {
+        use PoolConfigError::{DuplicateCard, StrangeDonor, TrialCap};
+        assert!(pool(&[1, 2, 3], None, false).validate().is_ok());
+        assert!(matches!(pool(&[1, 1], None, false).validate(), Err(DuplicateCard { .. })));
+        assert!(matches!(pool(&[0], Some(24), false).validate(), Err(DuplicateCard { .. })));
+        assert!(pool(&[0, 0, 0], Some(24), true).validate().is_ok());
+        assert!(matches!(pool(&[0, 1], Some(24), true).validate(), Err(StrangeDonor { .. })));
+        assert!(matches!(pool(&[0, 0, 0], Some(25), true).validate(), Err(TrialCap { .. })));
+        assert!(matches!(pool(&[0], None, true).validate(), Err(TrialCap { .. })));
+    }
+
+    #[test]
+    fn a_paid_pool_never_carries_the_word() {
+        let text = serde_json::to_string(&pool(&[1], None, false)).unwrap();
+        assert!(!text.contains("donors_on_primary"));
+        assert!(!serde_json::from_str::<PoolConfig>(&text).unwrap().donors_on_primary);
     }
 }

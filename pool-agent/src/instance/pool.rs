@@ -74,6 +74,7 @@ pub fn compose(
         policy: spec.policy.clone(),
         broker_socket: places.broker_socket.to_owned(),
         standin_log: places.standin_log.to_owned(),
+        donors_on_primary: false,
     })
 }
 

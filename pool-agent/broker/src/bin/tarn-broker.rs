@@ -63,8 +63,10 @@ fn main() -> anyhow::Result<()> {
 
     let _only = only_broker(&options.state)?;
     let config = PoolConfig::read(&options.config)?;
-    let uuids = config.donors.iter().map(|donor| donor.uuid.clone()).collect();
-    let donors = Donors::open(uuids, options.nvml.as_os_str())?;
+    if config.donors_on_primary {
+        tracing::warn!("a hardware trial: all donors are the primary itself");
+    }
+    let donors = Donors::open(&config, options.nvml.as_os_str())?;
     for (at, donor) in config.donors.iter().enumerate() {
         if !donors.present(tarn_broker::ledger::Donor(at)) {
             tracing::warn!(uuid = %donor.uuid, "the driver has no such card; it gives nothing");
