@@ -1,0 +1,69 @@
+"""What the pool costs: the same program bare and pooled, alternating in one run; ratios and added nanoseconds are noted."""
+
+import statistics
+import subprocess
+import time
+
+from rig import Failed, Pool, facts
+
+ROUNDS = 3
+
+
+def checks(machine, table):
+    pool = Pool(machine, "costs")
+    try:
+        table.attempt("cost of calls (noted)", lambda: calls(machine, pool, table))
+        table.attempt("cost of spilled allocations (noted)", lambda: spilled(machine, pool, table))
+        table.attempt("launches and bandwidth (noted)", lambda: speed(machine, pool, table))
+        table.attempt("start of 1 and of 256 processes (noted)", lambda: starts(machine, pool, table))
+    finally:
+        pool.close()
+
+
+def alternating(command, machine, pool):
+    """Medians of each figure over rounds: bare, pooled."""
+    runs = {"bare": [], "pooled": []}
+    for _ in range(ROUNDS):
+        runs["bare"].append(facts(command, machine.bare_env()))
+        runs["pooled"].append(facts(command, pool.env()))
+    median = lambda kind, name: statistics.median(float(one[name]) for one in runs[kind])
+    return {name: (median("bare", name), median("pooled", name)) for name in runs["bare"][0]}
+
+
+def told(figures, table, group):
+    table.note(group, figures)
+    return ", ".join(f"{name} {bare:.0f}→{pooled:.0f} ({pooled / bare:.2f}×)" for name, (bare, pooled) in figures.items())
+
+
+def calls(machine, pool, table):
+    return "ns: " + told(alternating([machine.compile("cost.c"), "calls"], machine, pool), table, "calls")
+
+
+def spilled(machine, pool, table):
+    taken = (pool.cap >> 30) - 1
+    return "ns: " + told(alternating([machine.compile("cost.c"), "spill", taken], machine, pool), table, "spilled")
+
+
+def speed(machine, pool, table):
+    program = machine.compile("runtime.cu", "-cudart=static")
+    figures = alternating([program, "speed", (pool.cap >> 30) + 8], machine, pool)
+    detail = told(figures, table, "speed")
+    slow = [name for name, (bare, pooled) in figures.items() if name.endswith("per_s") and pooled < bare * 0.9]
+    if slow:
+        raise Failed(f"slower than the bare card by more than a tenth: {slow}: {detail}")
+    return detail
+
+
+def starts(machine, pool, table):
+    program = machine.compile("cost.c")
+    one = alternating([program, "start"], machine, pool)
+    walls = {}
+    for kind, env in (("bare", machine.bare_env()), ("pooled", pool.env())):
+        begin = time.monotonic()
+        children = [subprocess.Popen([program, "start"], env=env, stdout=subprocess.DEVNULL) for _ in range(256)]
+        codes = [child.wait(timeout=120) for child in children]
+        walls[kind] = time.monotonic() - begin
+        if any(codes):
+            raise Failed(f"{sum(code != 0 for code in codes)} of 256 {kind} processes failed")
+    table.note("start_256_seconds", walls)
+    return f"ns: {told(one, table, 'start')}; 256 at once {walls['bare']:.2f} s bare, {walls['pooled']:.2f} s pooled"
