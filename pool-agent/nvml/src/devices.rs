@@ -1,8 +1,10 @@
 //! One card by every route: index 0, its UUID, its PCI id, its serial. Donors are not found.
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::sync::OnceLock;
 
-use tarn_protocol::pool_config::PoolConfig;
+use tarn_protocol::ids::GpuUuid;
+use tarn_protocol::pool_config::{Donor, PoolConfig};
 
 use crate::ffi::{
     Device, ERROR_INSUFFICIENT_SIZE, ERROR_INVALID_ARGUMENT, ERROR_NOT_FOUND, Return, SUCCESS, UUID_BUFFER,
@@ -12,7 +14,27 @@ use crate::seat;
 
 /// The real handle of the pool's primary.
 pub(crate) fn primary(pool: &PoolConfig) -> Result<Device, Return> {
-    let Ok(uuid) = std::ffi::CString::new(pool.primary.uuid.as_str()) else {
+    handle(&pool.primary.uuid)
+}
+
+/// Which donors this process reaches, in the order of the pool config, found once: a card whose device node is masked here does not
+/// exist for the driver either, so the CUDA stand-in does not count it. Asked only once the real library is initialised.
+pub(crate) fn reached(pool: &PoolConfig) -> &'static [bool] {
+    static REACHED: OnceLock<Vec<bool>> = OnceLock::new();
+    REACHED.get_or_init(|| {
+        let reached = |donor: &Donor| {
+            let found = handle(&donor.uuid).is_ok();
+            if !found {
+                seat::warn(&format!("nvml: donor {} is out of reach and not counted", donor.uuid));
+            }
+            found
+        };
+        pool.donors.iter().map(reached).collect()
+    })
+}
+
+fn handle(uuid: &GpuUuid) -> Result<Device, Return> {
+    let Ok(uuid) = std::ffi::CString::new(uuid.as_str()) else {
         return Err(ERROR_NOT_FOUND);
     };
     let mut device: Device = std::ptr::null_mut();

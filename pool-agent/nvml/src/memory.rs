@@ -1,9 +1,11 @@
 //! Memory as NVML tells it: the pool's total, and what is free on the primary and its donors.
 //!
-//! One number everywhere: the total is the pool config's, frozen for the life of the process, which is what the CUDA stand-in
-//! reports. The driver's own reserve is already outside that total, so it is not shown a second time.
+//! One number everywhere: the total is the primary's and that of the donors which this process reaches, fixed for its life, which is
+//! what the CUDA stand-in reports. The driver's own reserve is already outside that total, so it is not shown a second time.
 
 use std::ffi::c_uint;
+
+use tarn_protocol::broker_wire::DonorFigures;
 
 use crate::ffi::{Device, Memory, MemoryV2, Return, SUCCESS, real};
 use crate::{devices, pages, seat};
@@ -21,9 +23,13 @@ fn pool_bytes(device: Device, real_free: u64) -> Option<(u64, u64)> {
         (Some(cap), None) => cap.get().min(real_free),
         (None, _) => real_free.min(primary),
     };
-    let donors = pages.map_or(0, pages::Pages::donor_capacity_bytes).min(pool.donor_bytes().get());
-    let donor_free = pages.map_or(0, pages::Pages::donor_free_bytes).min(donors);
-    Some((primary + donors, local_free + donor_free))
+    let donors: Vec<DonorFigures> = pages.map_or_else(Vec::new, |pages| {
+        let reached = devices::reached(pool).iter();
+        pages.donors().zip(reached).filter_map(|(donor, reached)| reached.then_some(donor)).collect()
+    });
+    let capacity: u64 = donors.iter().map(|donor| donor.capacity_bytes).sum();
+    let donor_free: u64 = donors.iter().map(|donor| donor.free_bytes()).sum();
+    Some((primary + capacity, local_free + donor_free))
 }
 
 #[unsafe(no_mangle)]

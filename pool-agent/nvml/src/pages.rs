@@ -38,13 +38,9 @@ pub(crate) fn get(pool: &PoolConfig) -> Option<&'static Pages> {
 }
 
 impl Pages {
-    /// Donor bytes that a new allocation could still get.
-    pub(crate) fn donor_free_bytes(&self) -> u64 {
-        self.ledger.donors().map(DonorFigures::free_bytes).sum()
-    }
-
-    pub(crate) fn donor_capacity_bytes(&self) -> u64 {
-        self.ledger.donors().map(|donor| donor.capacity_bytes).sum()
+    /// The donors' figures now, in the order of the pool config.
+    pub(crate) fn donors(&self) -> impl Iterator<Item = DonorFigures> + '_ {
+        self.ledger.donors()
     }
 
     /// Slots that were ever given out.

@@ -48,6 +48,8 @@ impl Bench {
         std::fs::create_dir(&seat).unwrap();
         std::fs::copy(artefact("libtarn_standin_nvml.so"), seat.join("libnvidia-ml.so.1")).unwrap();
         symlink(host.lib_dir().join("libnvidia-ml.so.1"), seat.join("libnvidia-ml-real.so.1")).unwrap();
+        std::fs::copy(artefact("libtarn_standin_cuda.so"), seat.join("libcuda.so.1")).unwrap();
+        symlink(host.lib_dir().join("libcuda.so.1"), seat.join("libcuda-real.so.1")).unwrap();
         Self { directory, host, reader }
     }
 
@@ -117,6 +119,20 @@ impl Bench {
         Broker(child)
     }
 
+    /// What CUDA and NVML say of memory in one process, before, while and after it holds `bytes`.
+    fn windows(&self, bytes: u64) -> Vec<Window> {
+        let program = self.directory.path().join("windows");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/windows.c");
+        let compiled = Command::new("cc").arg(source).arg("-o").arg(&program).arg("-ldl").status().unwrap();
+        assert!(compiled.success());
+        let mut command = Command::new(program);
+        command.arg(bytes.to_string()).env_clear().env("LD_LIBRARY_PATH", self.seat());
+        let output = command.output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && text.lines().count() == 3, "{text}");
+        text.lines().map(window).collect()
+    }
+
     /// What the program printed, by key.
     fn read(&self) -> BTreeMap<String, String> {
         let foreign = &self.host.gpus()[1];
@@ -133,6 +149,26 @@ impl Bench {
             .filter_map(|line| line.split_once(' '))
             .map(|(key, value)| (key.into(), value.into()))
             .collect()
+    }
+}
+
+type Window = BTreeMap<String, u64>;
+
+fn window(line: &str) -> Window {
+    let figures = line.split(' ').filter_map(|word| word.split_once('='));
+    figures.map(|(name, value)| (name.to_owned(), value.parse().unwrap())).collect()
+}
+
+/// Every window shows `total`, and the same bytes free.
+fn agree(window: &Window, total: u64) {
+    for name in ["cuda-device", "cuda-total", "v1-total", "v2-total"] {
+        assert_eq!(window[name], total, "{name}: {window:?}");
+    }
+    for name in ["v1-free", "v2-free"] {
+        assert_eq!(window[name], window["cuda-free"], "{name}: {window:?}");
+    }
+    for name in ["v1-used", "v2-used"] {
+        assert_eq!(window[name], total - window["cuda-free"], "{name}: {window:?}");
     }
 }
 
@@ -162,6 +198,51 @@ fn m10_one_card_with_the_pools_total_in_both_memory_forms() {
     assert_eq!(seen["name"], "NVIDIA GeForce RTX 4090");
     let free: u64 = seen["free"].parse().unwrap();
     assert!(free > 3 * DONOR_BYTES && free <= pool.total_bytes().get());
+}
+
+#[test]
+fn m10_cuda_and_nvml_agree_before_during_and_after_a_spill() {
+    let bench = Bench::new();
+    let pool = bench.pool(1..4);
+    bench.write(&pool);
+    let _broker = bench.broker();
+    let taken = 40 << 30;
+    let [before, during, after] = bench.windows(taken).try_into().unwrap();
+    for moment in [&before, &during, &after] {
+        agree(moment, pool.total_bytes().get());
+    }
+    assert!(during["cuda-free"] + taken <= before["cuda-free"], "{before:?} {during:?}");
+    assert!(during["own"] >= taken, "what it spilled is the process's own: {during:?}");
+    assert!(after["own"] < taken, "{after:?}");
+}
+
+#[test]
+fn m10_cuda_and_nvml_agree_on_a_pool_without_the_donor_that_is_masked() {
+    let bench = Bench::new();
+    let pool = bench.pool(1..4);
+    bench.write(&pool);
+    let _broker = bench.broker();
+    let node = bench.host.device_node(2);
+    std::fs::rename(&node, node.with_extension("away")).unwrap();
+    for moment in bench.windows(30 << 30) {
+        agree(&moment, pool.total_bytes().get() - DONOR_BYTES);
+    }
+    assert_eq!(bench.read()["total"], (pool.total_bytes().get() - DONOR_BYTES).to_string(), "alone too");
+}
+
+#[test]
+fn m10_cuda_and_nvml_agree_under_a_cap() {
+    let bench = Bench::new();
+    let mut pool = bench.pool(1..1);
+    pool.primary.cap_bytes = Some(Bytes::gib(6));
+    bench.write(&pool);
+    let _broker = bench.broker();
+    let [before, during, after] = bench.windows(4 << 30).try_into().unwrap();
+    for moment in [&before, &during, &after] {
+        agree(moment, 6 << 30);
+    }
+    assert_eq!((before["cuda-free"], during["cuda-free"]), (6 << 30, 2 << 30));
+    assert_eq!(after["cuda-free"], 6 << 30);
 }
 
 #[test]
