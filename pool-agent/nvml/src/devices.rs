@@ -7,8 +7,7 @@ use tarn_protocol::ids::GpuUuid;
 use tarn_protocol::pool_config::{Donor, PoolConfig};
 
 use crate::ffi::{
-    Device, ERROR_INSUFFICIENT_SIZE, ERROR_INVALID_ARGUMENT, ERROR_NOT_FOUND, Return, SUCCESS, UUID_BUFFER,
-    UuidQuery, real,
+    Device, ERROR_INSUFFICIENT_SIZE, ERROR_NOT_FOUND, Return, SUCCESS, UUID_BUFFER, UuidQuery, real,
 };
 use crate::seat;
 
@@ -97,7 +96,8 @@ fn by_index(index: c_uint, out: *mut Device) -> Return {
         return real!("nvmlDeviceGetHandleByIndex_v2" as fn(c_uint, *mut Device), index, out);
     };
     if out.is_null() || index != 0 {
-        return ERROR_INVALID_ARGUMENT;
+        // No card of that number: the real library says it, with what it says before it is initialised.
+        return real!("nvmlDeviceGetHandleByIndex_v2" as fn(c_uint, *mut Device), c_uint::MAX, out);
     }
     match primary(pool) {
         Ok(device) => {

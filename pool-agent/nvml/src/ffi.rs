@@ -7,7 +7,6 @@ pub(crate) type Return = c_uint;
 pub(crate) type Device = *mut c_void;
 
 pub(crate) const SUCCESS: Return = 0;
-pub(crate) const ERROR_INVALID_ARGUMENT: Return = 2;
 pub(crate) const ERROR_NOT_SUPPORTED: Return = 3;
 pub(crate) const ERROR_NOT_FOUND: Return = 6;
 pub(crate) const ERROR_INSUFFICIENT_SIZE: Return = 7;

@@ -1,9 +1,9 @@
 //! Links out of the visible card lead to donors, which are not there: inside a pool these questions are not supported,
-//! as on a card without NVLink. Outside a pool the real library answers.
+//! as on a card without NVLink. A wrong question gets the real library's own answer, and so does every question outside a pool.
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use crate::ffi::{Device, ERROR_NOT_SUPPORTED, Return, real};
+use crate::ffi::{Device, ERROR_NOT_SUPPORTED, Return, SUCCESS, real};
 use crate::seat;
 
 /// One hidden question per line: the symbol and its arguments after the device.
@@ -11,10 +11,8 @@ macro_rules! hidden {
     ($($symbol:ident $literal:literal ($($arg:ident: $ty:ty),*);)*) => {$(
         #[unsafe(no_mangle)]
         extern "C" fn $symbol(device: Device, $($arg: $ty),*) -> Return {
-            if seat::pool().is_some() {
-                return ERROR_NOT_SUPPORTED;
-            }
-            real!($literal as fn(Device, $($ty),*), device, $($arg),*)
+            let status = real!($literal as fn(Device, $($ty),*), device, $($arg),*);
+            if status == SUCCESS && seat::pool().is_some() { ERROR_NOT_SUPPORTED } else { status }
         }
     )*};
 }
