@@ -14,10 +14,12 @@ use crate::entropy::Entropy;
 
 const OFFER: &str = "pool-96";
 const POLL: Duration = Duration::from_millis(200);
-const CERTIFIED_SECONDS: u64 = 60;
-const READY_SECONDS: u64 = 30;
+const CERTIFIED_SECONDS: u64 = 120;
+const READY_SECONDS: u64 = 60;
 const PROGRAM_SECONDS: u64 = 120;
-const SETTLED_SECONDS: u64 = 30;
+const SETTLED_SECONDS: u64 = 60;
+/// How long the instance runs at least, so that there are whole seconds to bill.
+const RUN_MICROS_MIN: i64 = 3_000_000;
 
 /// Who tells the story, and with what.
 pub(super) struct Teller<'a> {
@@ -56,7 +58,11 @@ impl Teller<'_> {
         self.look_at_wallet().await?;
         self.wait_for_offer().await?;
         let rented = self.rent().await?;
+        let running_at = self.clock.now();
         let seen = self.watch(&rented).await?;
+        while self.clock.now().micros_since(running_at) < RUN_MICROS_MIN {
+            tokio::time::sleep(POLL).await;
+        }
         self.stop(&rented.instance_id).await?;
         self.read_the_bill(&rented, seen).await
     }

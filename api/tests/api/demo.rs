@@ -17,7 +17,7 @@ async fn told(data: &Path, database: Option<&str>) -> BTreeMap<String, i64> {
     if let Some(database) = database {
         demo.env("DATABASE_URL", database);
     }
-    let output = tokio::time::timeout(Duration::from_secs(240), demo.output()).await.unwrap().unwrap();
+    let output = tokio::time::timeout(Duration::from_mins(8), demo.output()).await.unwrap().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
     let last = text.lines().last().unwrap();
