@@ -28,7 +28,9 @@ fn pool_bytes(device: Device, real_free: u64) -> Option<(u64, u64)> {
         pages.donors().zip(reached).filter_map(|(donor, reached)| reached.then_some(donor)).collect()
     });
     let capacity: u64 = donors.iter().map(|donor| donor.capacity_bytes).sum();
-    let donor_free: u64 = donors.iter().map(|donor| donor.free_bytes()).sum();
+    // A dead broker leases nothing.
+    let leasing = pages.is_some_and(pages::Pages::broker_lives);
+    let donor_free = if leasing { donors.iter().map(|donor| donor.free_bytes()).sum() } else { 0 };
     Some((primary + capacity, local_free + donor_free))
 }
 

@@ -1,12 +1,14 @@
-//! The broker's two shared pages, fetched once a process: donors' bytes and every process's share.
+//! The broker's two shared pages: donors' bytes and every process's share.
 //!
-//! The CUDA stand-in reads the same pages, which is what makes the two views agree. When the broker is gone the pages of
-//! this process stay mapped; when there was none at start, donors count as absent and the total is the primary alone.
+//! The CUDA stand-in reads the same pages, which is what makes the two views agree. When the broker is gone the pages stay mapped, for
+//! the totals, and no donor byte is free; when another one answers, its pages are read. When there was none at start, donors count as
+//! absent and the total is the primary alone.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::OnceLock;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Once;
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use tarn_protocol::broker_wire::{
     DonorFigures, LOCAL_PAGE_BYTES, LedgerPage, LocalSlot, Op, Reply, Request, SLOTS_MAX,
@@ -15,32 +17,48 @@ use tarn_protocol::pool_config::PoolConfig;
 
 use crate::seat;
 
-static PAGES: OnceLock<Option<Pages>> = OnceLock::new();
-
 pub(crate) struct Pages {
     ledger: &'static LedgerPage,
     slots: &'static [LocalSlot],
-    /// Kept open: its end tells the broker that this process is gone.
-    _socket: OwnedFd,
+    /// Its end tells either side that the other is gone.
+    socket: OwnedFd,
 }
 
-/// The pages, or `None` when this process found no broker.
+/// The pages of the broker that is there, else of the last one that was; `None` when this process found none at its start.
 pub(crate) fn get(pool: &PoolConfig) -> Option<&'static Pages> {
-    PAGES
-        .get_or_init(|| {
-            let pages = connect(pool);
-            if pages.is_none() && !pool.donors.is_empty() {
-                seat::warn("nvml: no broker answers: showing the primary alone");
-            }
-            pages
-        })
-        .as_ref()
+    static CURRENT: AtomicPtr<Pages> = AtomicPtr::new(std::ptr::null_mut());
+    static START: Once = Once::new();
+    // Leaked on purpose: another thread may be reading the old ones.
+    let keep = |pages| CURRENT.store(Box::into_raw(Box::new(pages)), Release);
+    START.call_once(|| match connect(pool) {
+        Some(pages) => keep(pages),
+        None if pool.donors.is_empty() => {}
+        None => seat::warn("nvml: no broker answers: showing the primary alone"),
+    });
+    // SAFETY: null or a leaked box, never freed.
+    let known = unsafe { CURRENT.load(Acquire).as_ref() }?;
+    if !known.broker_lives()
+        && let Some(pages) = connect(pool)
+    {
+        keep(pages);
+    }
+    // SAFETY: as above.
+    unsafe { CURRENT.load(Acquire).as_ref() }
 }
 
 impl Pages {
     /// The donors' figures now, in the order of the pool config.
     pub(crate) fn donors(&self) -> impl Iterator<Item = DonorFigures> + '_ {
         self.ledger.donors()
+    }
+
+    /// Whether the broker of these pages still holds its end of the connection.
+    pub(crate) fn broker_lives(&self) -> bool {
+        let mut byte = 0u8;
+        let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+        // SAFETY: the buffer is one live byte.
+        let got = unsafe { libc::recv(self.socket.as_raw_fd(), (&raw mut byte).cast(), 1, flags) };
+        got > 0 || (got < 0 && std::io::Error::last_os_error().kind() == std::io::ErrorKind::WouldBlock)
     }
 
     /// Slots that were ever given out.
@@ -87,7 +105,7 @@ fn connect(pool: &PoolConfig) -> Option<Pages> {
         ledger: unsafe { &*ledger },
         // SAFETY: as above, for SLOTS_MAX slots.
         slots: unsafe { std::slice::from_raw_parts(slots, SLOTS_MAX) },
-        _socket: socket,
+        socket,
     })
 }
 

@@ -1,12 +1,14 @@
 //! The stand-in through the real loader, before the simulated driver: a C program that knows nothing of pools reads NVML.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot unwrap has failed")]
+#![allow(clippy::disallowed_methods, reason = "tests own their clock")]
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use tarn_protocol::hardware::{LinkClass, LinkGrade};
 use tarn_protocol::ids::{InstanceId, LeaseId};
@@ -239,6 +241,40 @@ fn m10_cuda_and_nvml_agree_on_a_pool_without_the_donor_that_is_masked() {
         agree(&moment, pool.total_bytes().get() - DONOR_BYTES);
     }
     assert_eq!(bench.read()["total"], (pool.total_bytes().get() - DONOR_BYTES).to_string(), "alone too");
+}
+
+#[test]
+fn m10_cuda_and_nvml_agree_while_a_broker_is_dead_and_when_another_is_there() {
+    let bench = Bench::new();
+    let pool = bench.pool(1..4);
+    bench.write(&pool);
+    let broker = bench.broker();
+    let taken: u64 = 40 << 30;
+    let mut program = Command::new(bench.compile("windows"));
+    program.args([&taken.to_string(), "pause"]).env_clear().env("LD_LIBRARY_PATH", bench.seat());
+    let mut program = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(program.stdout.take().unwrap()).lines();
+    let mut next = || window(&lines.next().unwrap().unwrap());
+    let (before, during) = (next(), next());
+    let mut stdin = program.stdin.take().unwrap();
+    let mut again = || {
+        writeln!(stdin, "look").unwrap();
+        next()
+    };
+    drop(broker);
+    let alone = again();
+    agree(&alone, pool.total_bytes().get());
+    assert!(alone["cuda-free"] < pool.primary_bytes().get(), "no donor memory can be had now: {alone:?}");
+    let _broker = bench.broker();
+    let start = Instant::now();
+    let mut back = again();
+    while back["cuda-free"] != during["cuda-free"] && start.elapsed() < Duration::from_secs(20) {
+        back = again();
+    }
+    agree(&back, pool.total_bytes().get());
+    assert_eq!((back["cuda-free"], back["own"]), (during["cuda-free"], during["own"]), "{before:?}");
+    drop(stdin);
+    assert!(program.wait().unwrap().success());
 }
 
 #[test]

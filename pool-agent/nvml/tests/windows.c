@@ -1,6 +1,6 @@
-/* M10: one program looks through every window at once. Usage: windows [<bytes to take>]
+/* M10: one program looks through every window at once. Usage: windows [<bytes to take> [pause]]
  * Prints one line a moment: "<moment> cuda-device=… cuda-total=… cuda-free=… v1-total=… v1-free=… v1-used=… v2-total=… v2-free=… v2-used=… own=…".
- * With bytes to take, the second moment holds them and the third has given them back. */
+ * With bytes to take, the second moment holds them and the last has given them back; `pause` looks again at every line of stdin between. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,6 +56,7 @@ int main(int count, char **words) {
     if (count > 1) {
         CALL(cuda, "cuMemAlloc_v2", (unsigned long long *, size_t), &at, strtoull(words[1], 0, 10));
         look("during");
+        for (char line[64]; count > 2 && fflush(stdout) == 0 && fgets(line, sizeof line, stdin);) look("again");
         CALL(cuda, "cuMemFree_v2", (unsigned long long), at);
         look("after");
     }
