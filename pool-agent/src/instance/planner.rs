@@ -78,7 +78,7 @@ pub fn next(record: &InstanceRecord, wanted: Option<&DesiredInstance>, facts: &F
             (Some(_), None) => Step::Prepare,
             (None, None) => Step::Wait,
         },
-        Stage::Prepared if ending.is_none() && record.spec.donors.is_empty() => Step::Launch,
+        Stage::Prepared if ending.is_none() && !shares(record) => Step::Launch,
         Stage::Prepared | Stage::BrokerStarting => ending.map_or(Step::StartBroker, Step::Clean),
         Stage::BrokerUp { .. } if ending.is_none() && !facts.broker_alive => Step::StartBroker,
         Stage::BrokerUp { .. } | Stage::Launching { .. } => {
@@ -101,6 +101,11 @@ pub fn next(record: &InstanceRecord, wanted: Option<&DesiredInstance>, facts: &F
             _ => Step::Wait,
         },
     }
+}
+
+/// Whether the tenant's processes share books that a broker keeps: of donors, or of a cap that they are held to together.
+fn shares(record: &InstanceRecord) -> bool {
+    !record.spec.donors.is_empty() || record.spec.cap_bytes.is_some()
 }
 
 fn launch(record: &InstanceRecord) -> Step {

@@ -74,6 +74,19 @@ fn a_running_instance_is_left_alone_until_goal_money_or_cards_end_it() {
 }
 
 #[test]
+fn a_broker_is_started_for_donors_and_for_a_cap_and_not_for_a_whole_card() {
+    use tarn_protocol::units::Bytes;
+    let alone = facts(ProcessFact::NotStarted { waiting: false });
+    let plan = |cap_bytes| {
+        let mut prepared = record(Stage::Prepared);
+        prepared.spec.cap_bytes = cap_bytes;
+        next(&prepared, Some(&wanted(1, Goal::Running)), &alone)
+    };
+    assert_eq!(plan(None), Step::Launch);
+    assert_eq!(plan(Some(Bytes::gib(6))), Step::StartBroker, "its processes are held to one cap together");
+}
+
+#[test]
 fn an_ended_generation_is_never_started_again() {
     let ended = |outcome| record(Stage::Ended { outcome });
     let gone = facts(ProcessFact::NotStarted { waiting: false });
