@@ -205,6 +205,22 @@ fn m7_null_and_invalid_parameters_get_the_drivers_own_answer() {
     let expected = drivers.iter().map(|line| line.replace("=absent", "=500"));
     let differing: Vec<_> = ours.iter().zip(expected).filter(|(ours, driver)| *ours != driver).collect();
     assert!(differing.is_empty() && ours.len() == drivers.len(), "ours, driver's: {differing:#?}");
+    for symbol in exported() {
+        assert!(ours.iter().any(|line| line.split(' ').next() == Some(&symbol)), "{symbol} is not asked");
+    }
+}
+
+/// What the stand-in exports: everything that it intercepts.
+fn exported() -> Vec<String> {
+    let output = Command::new("nm")
+        .args(["-D", "--defined-only", "--format=just-symbols"])
+        .arg(crate::rig::artefact("libtarn_standin_cuda.so"))
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let names: Vec<String> = text.lines().filter(|name| name.starts_with("cu")).map(str::to_owned).collect();
+    assert!(names.len() > 40, "{names:?}");
+    names
 }
 
 /// What the resolver of the library in `lib` says of every form in the headers.
