@@ -8,6 +8,7 @@ use crate::harness::Api;
 
 on_both! {
     b2_a_hundred_equal_topups_at_once_credit_once;
+    b2_twins_without_a_key_are_refused_and_credit_nothing;
     a_key_is_required_and_bound_to_its_request_and_its_tenant;
     refusals_are_replayed_too;
 }
@@ -51,6 +52,18 @@ async fn b2_a_hundred_equal_topups_at_once_credit_once(api: Api) {
     assert_eq!(api.get(&person.access, &location).await.is(200), bodies[0]);
     let topups = api.get(&person.access, "/v1/ledger").await.is(200)["items"].clone();
     assert_eq!(topups.as_array().unwrap().iter().filter(|line| line["kind"] == "top_up").count(), 1);
+}
+
+async fn b2_twins_without_a_key_are_refused_and_credit_nothing(api: Api) {
+    let person = api.person().await;
+    let twins = (0..2).map(|_| api.post(&person.access, TOPUPS, yuan("50.00")));
+    for got in futures_util::future::join_all(twins).await {
+        got.fails(400, "idempotency_key_missing");
+    }
+    let order = json!({"offer_id": "pool-96"});
+    api.post(&person.access, "/v1/instances", order).await.fails(400, "idempotency_key_missing");
+    assert_eq!(cash(&api, &person.access).await, "0.00");
+    assert_eq!(api.get(&person.access, TOPUPS).await.is(200)["items"], json!([]));
 }
 
 async fn a_key_is_required_and_bound_to_its_request_and_its_tenant(api: Api) {

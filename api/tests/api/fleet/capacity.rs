@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use futures_util::future::join_all;
+use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 
 use super::hardware::Wiring;
@@ -14,7 +15,7 @@ on_both! {
     s1_two_hundred_creates_for_a_hundred_cards_give_exactly_a_hundred;
     s6_a_pool_of_four_weighs_four_cards_and_all_their_bytes;
     s9_no_capacity_names_reasons_and_alternatives;
-    the_stock_driver_sells_cards_and_no_pools;
+    p3_the_stock_driver_sells_cards_and_no_pools;
 }
 
 /// A tenant that neither quota nor wallet keeps from starting.
@@ -90,7 +91,11 @@ async fn s6_a_pool_of_four_weighs_four_cards_and_all_their_bytes(api: Api) {
         world.api.patch(&world.operator.access, &path, quota).await.is(200);
         let got = world.try_create(&person, json!({"offer_id": "pool-96"})).await;
         if (cards, bytes) == (4, 96 << 30) {
-            got.is(201);
+            let made = got.is(201);
+            assert_eq!(made["price"]["metered_cards"], 1, "{made}");
+            let mut given = cards_of(&[Got { status: 201, headers: HeaderMap::new(), body: made }]);
+            given.dedup();
+            assert_eq!(given.len(), 4);
             continue;
         }
         let refused = got.fails(403, "quota_exceeded");
@@ -123,7 +128,7 @@ async fn s9_no_capacity_names_reasons_and_alternatives(api: Api) {
     );
 }
 
-async fn the_stock_driver_sells_cards_and_no_pools(api: Api) {
+async fn p3_the_stock_driver_sells_cards_and_no_pools(api: Api) {
     let mut world = World::on(api).await;
     world.add_host(8, Wiring::Stock).await;
     let person = world.person().await;
@@ -135,6 +140,20 @@ async fn the_stock_driver_sells_cards_and_no_pools(api: Api) {
         (&json!("card-24"), &json!(8))
     );
     let pool = world.api.get(&person.access, "/v1/offers/pool-96").await.is(200);
-    assert_eq!(pool["availability"]["reasons"], json!({"links_not_certified": 1}), "{pool}");
+    let reasons = json!({"links_not_certified": 1});
+    assert_eq!(
+        (&pool["availability"]["count"], &pool["availability"]["reasons"]),
+        (&json!(0), &reasons),
+        "{pool}"
+    );
     assert_eq!((&pool["links"], &pool["pool_size_bytes"]), (&Value::Null, &Value::Null));
+    for offer in ["pool-48", "pool-96"] {
+        let refused = world.try_create(&person, json!({"offer_id": offer})).await.fails(409, "no_capacity");
+        assert_eq!(refused["reasons"], reasons, "{refused}");
+        assert_eq!(refused["alternatives"][0]["offer_id"], "card-24", "{refused}");
+    }
+    assert_eq!(world.cards_held().await, 0);
+    world.create(&person, "card-24").await;
+    world.pass(1).await;
+    assert_eq!(world.cards_held().await, 1);
 }

@@ -2,6 +2,7 @@
 
 use futures_util::future::join_all;
 use serde_json::json;
+use tarn_api::config::{Config, Rates};
 use tarn_api::workers::{self, Claim, Worker};
 use tarn_protocol::units::Generation;
 
@@ -75,6 +76,32 @@ async fn l14_one_key_makes_one_instance_however_often_it_is_tried(api: Api) {
         .post_once(&person.access, "/v1/instances", "same", other)
         .await
         .fails(422, "idempotency_key_reused");
+}
+
+/// "Too many requests" is no answer to the create: the same key, sent again when there is room, makes the one instance.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn l14_a_key_that_met_the_rate_limit_still_makes_its_one_instance() {
+    let limited = |config: Config| Config { rates: Rates { per_tenant: 60, ..config.rates }, ..config };
+    let world = World::with_host(Api::start_with(limited).await, 8).await;
+    let person = world.person().await;
+    while world.api.get(&person.access, "/v1/wallet").await.status != 429 {}
+    let body = json!({"offer_id": "pool-96"});
+    let create = || world.api.post_once(&person.access, "/v1/instances", "same", body.clone());
+    let refused = create().await;
+    assert_ne!(refused.header("retry-after"), "");
+    refused.fails(429, "rate_limited");
+    let mut made = Vec::new();
+    for _ in 0..3000 {
+        match create().await {
+            got if got.status == 429 => tokio::time::sleep(std::time::Duration::from_millis(5)).await,
+            got => made.push(got.is(201)["id"].clone()),
+        }
+        if made.len() == 3 {
+            break;
+        }
+    }
+    assert!(made.len() == 3 && made.iter().all(|id| *id == made[0]), "{made:?}");
+    assert_eq!(world.cards_held().await, 4);
 }
 
 /// The agent acted on what was published, and the control plane died before it heard of it: the intent was stored first, so the next
