@@ -2,6 +2,7 @@
 
 use sqlx::{query, query_as};
 use tarn_protocol::ids::HostId;
+use tarn_protocol::units::BootId;
 use tarn_rows::boots::{HostBootRaw, HostBootRow};
 
 use super::{Conn, Result, put, take_all};
@@ -15,6 +16,14 @@ pub async fn host_boots(conn: &mut Conn, host: &HostId) -> Result<Vec<HostBootRo
         host.as_str()
     );
     take_all(raws.fetch_all(conn).await?)
+}
+
+/// Whether this is the newest boot of a host other than `host`: one machine with two identities. Reads every host, so it is asked about
+/// boots that `host` was never heard of before.
+pub async fn boot_is_of_another_host(conn: &mut Conn, boot: &BootId, host: &HostId) -> Result<bool> {
+    let found =
+        query!("SELECT id FROM hosts WHERE boot_id = $1 AND id <> $2 LIMIT 1", boot.as_str(), host.as_str());
+    Ok(found.fetch_optional(conn).await?.is_some())
 }
 
 /// Remembers an accepted report of a boot.

@@ -22,37 +22,53 @@ use crate::app::metering;
 use crate::state::AppState;
 
 pub const CLONED: &str = "cloned_identity";
+pub const SWAPPED: &str = "swapped_identity";
 pub const UNREACHABLE: &str = "host_unreachable";
 
 pub async fn accept(state: &AppState, host: &HostId, report: Report) -> Result<ReportAccepted, StoreError> {
     let act = Act::at(state, state.clock.now());
-    let usage_through = report.usage.iter().map(|usage| usage.seq).max().unwrap_or_else(|| Sequence::new(0));
+    let last_usage = report.usage.iter().map(|usage| usage.seq).max();
     let (host, report) = (host.clone(), Arc::new(report));
-    let (fresh, act) = state
+    let (taken, act) = state
         .store
         .write(move |tx| {
             let (mut act, host, report) = (act.clone(), host.clone(), Arc::clone(&report));
             Box::pin(async move {
-                let fresh = take(tx, &mut act, &host, &report).await?;
+                let taken = take(tx, &mut act, &host, &report).await?;
                 metering::exhaustion::rearm_changed(tx, &mut act).await?;
-                Ok::<_, StoreError>((fresh, act))
+                Ok::<_, StoreError>((taken, act))
             })
         })
         .await?;
     act.announce(&state.wakeups);
-    Ok(ReportAccepted { usage_through, fresh })
+    let usage_through = last_usage.filter(|_| taken != Taken::Nothing).unwrap_or_else(|| Sequence::new(0));
+    Ok(ReportAccepted { usage_through, fresh: taken == Taken::All })
 }
 
-async fn take(tx: &mut Tx, act: &mut Act, host_id: &HostId, report: &Report) -> Result<bool, StoreError> {
-    let Some(mut host) = tx.host(host_id).await? else { return Ok(false) };
+/// What of a report becomes the record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    All,
+    /// It is not news; its evidence counts.
+    Evidence,
+    /// The wrong machine speaks: its evidence stays with it until it speaks for itself again.
+    Nothing,
+}
+
+async fn take(tx: &mut Tx, act: &mut Act, host_id: &HostId, report: &Report) -> Result<Taken, StoreError> {
+    let Some(mut host) = tx.host(host_id).await? else { return Ok(Taken::Evidence) };
     let boots = tx.host_boots(host_id).await?;
     let freshness =
         judge(&boots.iter().map(known).collect::<Vec<_>>(), &report.boot_id, report.seq, report.mono_ms);
     let fresh = match freshness {
+        Freshness::Fresh if speaks_for_another(tx, &boots, host_id, report).await? => {
+            quarantine(tx, act, &host, SWAPPED, report).await?;
+            return Ok(Taken::Nothing);
+        }
         Freshness::Fresh => accept_order(tx, act, &host, report).await?,
         Freshness::Stale => false,
         Freshness::Cloned => {
-            quarantine(tx, act, &host, report).await?;
+            quarantine(tx, act, &host, CLONED, report).await?;
             false
         }
     };
@@ -60,7 +76,7 @@ async fn take(tx: &mut Tx, act: &mut Act, host_id: &HostId, report: &Report) -> 
         for usage in &report.usage {
             metering::evidence::accept(tx, act, host_id, usage).await?;
         }
-        return Ok(false);
+        return Ok(Taken::Evidence);
     }
     let rebooted = boots.last().is_some_and(|last| last.boot_id != report.boot_id);
     remember_boot(tx, act, &boots, host_id, report).await?;
@@ -70,7 +86,19 @@ async fn take(tx: &mut Tx, act: &mut Act, host_id: &HostId, report: &Report) -> 
         hardware::order_probes_again(tx, act, host_id).await?;
     }
     observed::take_over(tx, act, host_id, report).await?;
-    Ok(true)
+    Ok(Taken::All)
+}
+
+/// Whether a known host's report comes from a machine that is another host: credentials changed places. Nothing of it is taken over, so
+/// the host counts as silent, and what runs on either machine is left alone. A host that is new may be a machine that joined again.
+async fn speaks_for_another(
+    tx: &mut Tx,
+    boots: &[HostBootRow],
+    host: &HostId,
+    report: &Report,
+) -> Result<bool, StoreError> {
+    let new_boot = !boots.is_empty() && boots.iter().all(|boot| boot.boot_id != report.boot_id);
+    Ok(new_boot && tx.boot_is_of_another_host(&report.boot_id, host).await?)
 }
 
 /// The compare-and-set that decides between racing reports, and the end of silence.
@@ -124,17 +152,23 @@ fn known(row: &HostBootRow) -> KnownBoot {
     }
 }
 
-/// Two machines use one credential: nothing is placed there any more and older desired state is fenced off; what runs is left alone.
-async fn quarantine(tx: &mut Tx, act: &mut Act, host: &HostRow, report: &Report) -> Result<(), StoreError> {
+/// A credential is where it should not be: nothing is placed there any more and older desired state is fenced off; what runs is left alone.
+async fn quarantine(
+    tx: &mut Tx,
+    act: &mut Act,
+    host: &HostRow,
+    reason: &str,
+    report: &Report,
+) -> Result<(), StoreError> {
     if host.quarantine_reason.is_some() {
         return Ok(());
     }
-    tx.set_host_quarantine(&host.id, Some(CLONED)).await?;
+    tx.set_host_quarantine(&host.id, Some(reason)).await?;
     tx.bump_epoch(&host.id).await?;
     act.changed_desired(&host.id);
     let alert = AlertRow {
         id: EventId::new(act.now, act.bits()),
-        kind: CLONED.to_owned(),
+        kind: reason.to_owned(),
         subject: host.id.to_string(),
         detail: Json(json!({"boot_ids": [host.boot_id, report.boot_id]})),
         created_at: act.now,

@@ -164,11 +164,12 @@ impl FakeAgent {
     /// Makes the local state follow the desired one; what it does not name is left alone.
     pub fn obey(&mut self, desired: &Desired) {
         self.journalled = Some(desired.revision);
-        let probed = desired.probes.iter().map(|order| {
-            let place = |uuid: &tarn_protocol::ids::GpuUuid| {
-                (0..self.cards).find(|index| self.uuid(*index) == *uuid).expect("own card")
-            };
-            hardware::probe_of(self.wiring, self.number, place(&order.from), place(&order.to))
+        let place =
+            |uuid: &tarn_protocol::ids::GpuUuid| (0..self.cards).find(|index| self.uuid(*index) == *uuid);
+        // A card that this machine does not have cannot be probed by it.
+        let probed = desired.probes.iter().filter_map(|order| {
+            let (from, to) = (place(&order.from)?, place(&order.to)?);
+            Some(hardware::probe_of(self.wiring, self.number, from, to))
         });
         let probed: Vec<LinkProbe> = probed.collect();
         self.probes.extend(probed);
@@ -192,6 +193,9 @@ impl FakeAgent {
                     let script =
                         if self.scripts.len() > 1 { self.scripts.remove(0) } else { self.scripts[0].clone() };
                     let ready = self.mono(self.now);
+                    let own = (0..self.cards).any(|index| self.uuid(index) == wanted.spec.primary);
+                    let script =
+                        if own { script } else { Script::Fail(FailReason::HostError, "no such card") };
                     let phase = match script {
                         Script::Run => Phase::Running { ready_mono_ms: ready },
                         Script::Hang => Phase::Preparing { step: "process".into() },
@@ -244,6 +248,25 @@ impl FakeAgent {
             to_mono_ms: to,
             excused_ms: 0,
         });
+    }
+
+    /// Evidence of `seconds` of an instance from its start, whether or not they were.
+    pub fn claim(&self, id: &InstanceId, seconds: u64) -> UsageEvidence {
+        let local = &self.locals[id];
+        let from = match local.phase {
+            Phase::Running { ready_mono_ms } => ready_mono_ms,
+            ref other => panic!("{other:?}"),
+        };
+        UsageEvidence {
+            seq: Sequence::new(10_000),
+            boot_id: self.boot_id.clone(),
+            instance_id: id.clone(),
+            generation: local.desired.generation,
+            primary: local.desired.spec.primary.clone(),
+            from_mono_ms: from,
+            to_mono_ms: MonoMillis::new(from.get() + seconds * 1000),
+            excused_ms: 0,
+        }
     }
 
     /// Enforces `run_until` by itself, as the agent does while the control plane is away.

@@ -1,16 +1,19 @@
 //! Reports that come late, twice, out of order, from the wrong machine, or not at all.
 
 use serde_json::json;
-use tarn_protocol::control::{JoinRequest, JoinResponse};
+use tarn_protocol::control::{JoinRequest, JoinResponse, UsageEvidence};
 use tarn_protocol::units::BootId;
 
+use super::hardware::Wiring;
 use super::world::World;
 use crate::harness::Api;
 
 on_both! {
     l7_silence_is_a_flag_and_moves_nothing;
     l9_one_credential_on_two_living_machines_quarantines_the_host;
+    l9_two_hosts_with_each_others_credential_move_nothing;
     b3_evidence_counts_once_however_it_is_sent;
+    b3_evidence_of_another_host_counts_nothing;
     an_older_report_changes_nothing;
     a_join_token_makes_one_host_and_a_lost_answer_is_repeated;
     a_converged_host_is_left_alone;
@@ -95,6 +98,72 @@ async fn b3_evidence_counts_once_however_it_is_sent(api: Api) {
         world.agents[0].send(&world.api, report).await;
     }
     world.tick().await;
+    let charges = world.charges(&person).await;
+    assert_eq!((charges.len(), &charges[0]["seconds"]), (1, &json!(60)), "{charges:?}");
+    world.audit().await;
+}
+
+/// Each machine speaks as the other, both living on: neither takes the other's cards, ends its tenant or gets a new one.
+async fn l9_two_hosts_with_each_others_credential_move_nothing(api: Api) {
+    let mut world = World::with_host(api, 4).await;
+    let person = world.person().await;
+    let id = world.create(&person, "pool-96").await;
+    world.add_host(4, Wiring::BridgedPairs).await;
+    world.pass(1).await;
+    assert_eq!(world.state(&person, &id).await, "running");
+    let [first, second] = [0, 1].map(|place| world.agents[place].credential.clone());
+    world.agents[0].credential = second;
+    world.agents[1].credential = first;
+    for _ in 0..4 {
+        world.pass(20).await;
+    }
+    let seen = world.instance(&person, &id).await;
+    assert_eq!(seen["state"], "running", "{seen}");
+    assert!(seen["unreachable"].is_object(), "nobody who may speak for it does: {seen}");
+    assert!(world.agents[0].runs(&id), "and it goes on running");
+    assert_eq!(world.cards_held().await, 4);
+    let alerts = world.alerts().await;
+    for kind in ["swapped_identity", "host_unreachable"] {
+        assert!(alerts.contains(&kind.to_owned()), "{kind}: {alerts:?}");
+    }
+    for place in [0, 1] {
+        assert_eq!(world.host(place).await["quarantine_reason"], "swapped_identity");
+    }
+    world.try_create(&person, json!({"offer_id": "card-24"})).await.fails(409, "no_capacity");
+    // Put right, all is as it was.
+    let [first, second] = [1, 0].map(|place| world.agents[place].credential.clone());
+    world.agents[0].credential = first;
+    world.agents[1].credential = second;
+    for _ in 0..4 {
+        world.pass(20).await;
+    }
+    let seen = world.instance(&person, &id).await;
+    assert_eq!((&seen["state"], &seen["unreachable"]), (&json!("running"), &json!(null)), "{seen}");
+    assert!(world.agents[0].runs(&id));
+    world.stop(&person, &id).await;
+    world.pass(1).await;
+    // Its evidence waited until it could be believed: 80 s swapped and 80 s put right.
+    let charges = world.charges(&person).await;
+    assert_eq!((charges.len(), &charges[0]["seconds"]), (1, &json!(160)), "{charges:?}");
+}
+
+async fn b3_evidence_of_another_host_counts_nothing(api: Api) {
+    let mut world = World::with_host(api, 4).await;
+    let person = world.person().await;
+    let id = world.create(&person, "pool-96").await;
+    world.add_host(4, Wiring::BridgedPairs).await;
+    world.pass(1).await;
+    world.pass(60).await;
+    // The second host claims the first one's seconds and more, in its own boot and in the first one's.
+    let theirs = world.agents[0].claim(&id, 3600);
+    for boot in [world.agents[0].boot_id.clone(), world.agents[1].boot_id.clone()] {
+        let mut report = world.agents[1].next_report();
+        report.usage = vec![UsageEvidence { boot_id: boot, ..theirs.clone() }];
+        world.agents[1].post_report(&world.api, &report).await;
+        world.tick().await;
+    }
+    world.stop(&person, &id).await;
+    world.pass(1).await;
     let charges = world.charges(&person).await;
     assert_eq!((charges.len(), &charges[0]["seconds"]), (1, &json!(60)), "{charges:?}");
     world.audit().await;

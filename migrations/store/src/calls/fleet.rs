@@ -1,7 +1,7 @@
 //! Hosts, cards, links, and what operators and workers keep of them.
 
 use tarn_protocol::ids::{CertificateId, EventId, GpuUuid, HostId, JoinTokenId};
-use tarn_protocol::units::{Generation, Timestamp};
+use tarn_protocol::units::{BootId, Generation, Timestamp};
 use tarn_rows::Page;
 use tarn_rows::alerts::AlertRow;
 use tarn_rows::boots::HostBootRow;
@@ -90,5 +90,6 @@ calls! { counts {
 
 calls! { boots {
     host_boots(host: &HostId) -> Vec<HostBootRow>;
+    boot_is_of_another_host(boot: &BootId, host: &HostId) -> bool;
     upsert_host_boot(boot: &HostBootRow) -> ();
 } }
