@@ -13,10 +13,13 @@ use crate::app::metering::stored::corrupt;
 
 /// Stores one piece of evidence and adds it to what its segments prove. A repeat changes nothing.
 pub async fn accept(tx: &mut Tx, act: &Act, host: &HostId, usage: &UsageEvidence) -> Result<(), StoreError> {
+    // A host proves what ran on it, never what ran on another.
+    let lease = tx.lease_of_generation(&usage.instance_id, usage.generation).await?;
+    let here = lease.is_some_and(|lease| lease.host_id == *host);
     let mut rows = Vec::new();
     for row in tx.segments_of_run(&usage.instance_id, usage.generation).await? {
         let segment = stored::segment(&row).map_err(corrupt)?;
-        if evidence::names(usage, &segment) {
+        if here && evidence::names(usage, &segment) {
             rows.push((row, segment));
         }
     }

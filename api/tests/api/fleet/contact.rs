@@ -154,18 +154,21 @@ async fn b3_evidence_of_another_host_counts_nothing(api: Api) {
     world.add_host(4, Wiring::BridgedPairs).await;
     world.pass(1).await;
     world.pass(60).await;
-    // The second host claims the first one's seconds and more, in its own boot and in the first one's.
+    // The first host is silent; the second claims an hour of it, in its own boot and in the first one's.
+    world.api.clock.advance_seconds(600);
     let theirs = world.agents[0].claim(&id, 3600);
     for boot in [world.agents[0].boot_id.clone(), world.agents[1].boot_id.clone()] {
         let mut report = world.agents[1].next_report();
         report.usage = vec![UsageEvidence { boot_id: boot, ..theirs.clone() }];
-        world.agents[1].post_report(&world.api, &report).await;
+        world.agents[1].post_report(&world.api, &report).await.is(200);
         world.tick().await;
+        let charges = world.charges(&person).await;
+        assert_eq!((charges.len(), &charges[0]["seconds"]), (1, &json!(60)), "{charges:?}");
     }
+    world.pass(0).await;
     world.stop(&person, &id).await;
     world.pass(1).await;
-    let charges = world.charges(&person).await;
-    assert_eq!((charges.len(), &charges[0]["seconds"]), (1, &json!(60)), "{charges:?}");
+    assert_eq!(world.charges(&person).await[0]["seconds"], 660, "what the first host proves counts");
     world.audit().await;
 }
 
