@@ -49,8 +49,9 @@ fn cgroups(pid: u32, instance: &DesiredInstance) -> Vec<PathBuf> {
 
 /// From the host, as an operator debugs: into the namespaces of `pid`, after `joined` cgroups.
 fn nsenter(pid: u32, joined: &[PathBuf], line: &str) -> Output {
-    let join: String = joined.iter().map(|file| format!("echo $$ > {} && ", file.display())).collect();
-    let enter = format!("{join}exec nsenter -t {pid} -m -u -i -p /usr/bin/env -i /bin/sh -c '{line}'");
+    let mut steps: Vec<String> = joined.iter().map(|file| format!("echo $$ > {}", file.display())).collect();
+    steps.push(format!("exec nsenter -t {pid} -m -u -i -p /usr/bin/env -i /bin/sh -c '{line}'"));
+    let enter = steps.join(" && ");
     Command::new("/bin/sh").args(["-c", &enter]).output().unwrap()
 }
 
