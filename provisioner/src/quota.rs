@@ -38,7 +38,9 @@ impl Quota {
     }
 }
 
+/// Which limit it was, as a client reads it: `exceeded` is `cards` or `memory`, beside it the three figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, thiserror::Error)]
+#[serde(tag = "exceeded", rename_all = "snake_case")]
 pub enum QuotaExceeded {
     #[error(
         "{used} of {limit} cards are in use and this takes {wanted} ({metered} metered)",

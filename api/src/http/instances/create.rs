@@ -15,7 +15,7 @@ use super::view::InstanceDocument;
 use crate::app::act::{Act, Announcement};
 use crate::app::instances::create::{Order, create};
 use crate::http::envelope::RequestContext;
-use crate::http::error::{ApiError, ApiResult};
+use crate::http::error::{ApiError, ApiResult, Problem};
 use crate::http::extract::caller::{TenantCaller, may};
 use crate::http::extract::once::OnceJson;
 use crate::http::once::{self, Call};
@@ -28,7 +28,9 @@ use crate::state::AppState;
 #[utoipa::path(post, path = "/v1/instances", tag = "instances", operation_id = "create_instance",
     params(("Idempotency-Key" = String, Header, description = "A fresh UUID for each instance, the same for a retry")),
     security(("bearer" = []), ("api_key" = ["instances:write"])), request_body = CreateInstance,
-    responses((status = CREATED, description = "Requested", body = InstanceDocument)))]
+    responses((status = CREATED, description = "Requested", body = InstanceDocument),
+        (status = FORBIDDEN, content_type = "application/problem+json", body = Problem,
+            description = "`quota_exceeded`; `quota.exceeded` says which limit: `cards` or `memory`, beside it `limit`, `used` and `charge`")))]
 pub(super) async fn create_instance(
     State(state): State<AppState>,
     caller: TenantCaller<may::InstancesWrite>,
