@@ -142,7 +142,9 @@ async fn administer(config: Config, action: Admin) -> anyhow::Result<()> {
             promote::promote(&state, email.clone(), password).await?;
             eprintln!("{} is an operator", email.as_str());
         }
-        Admin::CreateJoinToken { region } => println!("{}", join_tokens::create(&state, region).await?.token),
+        Admin::CreateJoinToken { region } => {
+            println!("{}", join_tokens::create(&state, region.parse()?).await?.token);
+        }
     }
     state.store.close().await;
     Ok(())

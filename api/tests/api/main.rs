@@ -5,6 +5,7 @@
 #[macro_use]
 mod harness;
 
+mod admin_cli;
 mod api_keys;
 mod authorization;
 mod contract;

@@ -8,12 +8,11 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::app::operators::join_tokens;
-use crate::http::error::ApiResult;
+use crate::app::operators::join_tokens::{self, InvalidRegion, Region};
+use crate::http::error::{ApiError, ApiResult};
 use crate::http::extract::body::Json;
 use crate::http::extract::caller::Operator;
 use crate::http::instant::Instant;
-use crate::http::tenants;
 use crate::state::AppState;
 
 pub fn routes() -> OpenApiRouter<AppState> {
@@ -48,7 +47,10 @@ async fn create_join_token(
     _operator: Operator,
     Json(request): Json<CreateJoinTokenRequest>,
 ) -> ApiResult<(StatusCode, Json<JoinTokenDocument>)> {
-    let region = tenants::name(&request.region, "/region")?;
+    let region: Region = request
+        .region
+        .parse()
+        .map_err(|error: InvalidRegion| ApiError::invalid("/region", error.to_string()))?;
     let made = join_tokens::create(&state, region).await?;
     let document = JoinTokenDocument {
         id: made.id,
