@@ -63,6 +63,17 @@ pub async fn revoke_session(conn: &mut Conn, session: &SessionId, now: Timestamp
     Ok(done.execute(conn).await?.rows_affected())
 }
 
+/// For the worker that forgets: deletes up to `limit` tokens that expired before an instant, the oldest first; how many went.
+pub async fn delete_expired_refresh_tokens(conn: &mut Conn, before: Timestamp, limit: u32) -> Result<u64> {
+    let done = query!(
+        "DELETE FROM refresh_tokens WHERE id IN (
+             SELECT id FROM refresh_tokens WHERE expires_at < $1 ORDER BY expires_at LIMIT $2)",
+        before.as_micros(),
+        i64::from(limit)
+    );
+    Ok(done.execute(conn).await?.rows_affected())
+}
+
 /// Ends every login of a user.
 pub async fn revoke_sessions_of_user(conn: &mut Conn, user: &UserId, now: Timestamp) -> Result<u64> {
     let done = query!(

@@ -6,6 +6,7 @@
 
 mod claim;
 mod exhaust;
+mod forget;
 mod reconcile;
 mod run;
 mod settle;
@@ -31,10 +32,11 @@ pub enum Worker {
     Reconcile,
     Settle,
     Exhaust,
+    Forget,
 }
 
 impl Worker {
-    pub const ALL: [Self; 4] = [Self::Sweep, Self::Reconcile, Self::Settle, Self::Exhaust];
+    pub const ALL: [Self; 5] = [Self::Sweep, Self::Reconcile, Self::Settle, Self::Exhaust, Self::Forget];
 
     pub const fn name(self) -> &'static str {
         match self {
@@ -42,6 +44,7 @@ impl Worker {
             Self::Reconcile => act::RECONCILE,
             Self::Settle => "settle",
             Self::Exhaust => act::EXHAUST,
+            Self::Forget => "forget",
         }
     }
 
@@ -52,6 +55,7 @@ impl Worker {
             Self::Exhaust => Duration::from_secs(1),
             Self::Sweep => Duration::from_secs(2),
             Self::Settle => Duration::from_secs(5),
+            Self::Forget => Duration::from_mins(1),
         }
     }
 }

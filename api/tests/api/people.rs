@@ -1,6 +1,8 @@
 //! Signing up, in and out; tenants and their members; SSH keys.
 
 use serde_json::{Value, json};
+use tarn_api::clock::Clock;
+use tarn_api::workers::{self, Worker};
 
 use crate::harness::{Api, PASSWORD, Person};
 
@@ -10,6 +12,7 @@ on_both! {
     a_wrong_login_says_nothing_about_the_email;
     a_refresh_token_works_once_and_its_reuse_ends_the_session;
     sessions_expire_and_end;
+    expired_refresh_tokens_are_forgotten_and_living_sessions_are_not;
     a_person_acts_for_one_tenant_at_a_time;
     members_are_managed_by_admins_and_owners_by_owners;
     ssh_keys_are_public_sound_and_known_once;
@@ -97,6 +100,29 @@ async fn sessions_expire_and_end(api: Api) {
     assert_eq!(api.post(&person.access, "/v1/auth/logout", Value::Null).await.status, 204);
     api.get(&person.access, "/v1/auth/me").await.fails(401, "unauthenticated");
     refresh(&api, &person.refresh).await.fails(401, "unauthenticated");
+}
+
+async fn expired_refresh_tokens_are_forgotten_and_living_sessions_are_not(api: Api) {
+    let (gone, kept) = (api.person().await, api.person().await);
+    let state = api.server.state();
+    let forgotten = async || {
+        let reports = workers::tick_all(state, api.clock.now()).await.unwrap();
+        let report = reports.into_iter().find(|(worker, _)| *worker == Worker::Forget);
+        report.unwrap().1.changed
+    };
+    let life = state.config.sessions.refresh_token_seconds;
+    api.clock.advance_seconds(life - 1);
+    let refreshed = refresh(&api, &kept.refresh).await.is(200);
+    let access = refreshed["access_token"].as_str().unwrap();
+    assert_eq!(forgotten().await, 0, "nothing has expired");
+    api.clock.advance_seconds(2 + state.config.sessions.access_token_seconds - 60);
+    assert_eq!(forgotten().await, 0, "what was signed beside it may still be in use");
+    api.clock.advance_seconds(60);
+    assert_eq!(forgotten().await, 2, "one of each person");
+    refresh(&api, &gone.refresh).await.fails(401, "unauthenticated");
+    let next = refresh(&api, refreshed["refresh_token"].as_str().unwrap()).await.is(200);
+    assert_ne!(next["access_token"].as_str().unwrap(), access);
+    api.get(next["access_token"].as_str().unwrap(), "/v1/wallet").await.is(200);
 }
 
 async fn a_person_acts_for_one_tenant_at_a_time(api: Api) {

@@ -45,6 +45,7 @@ calls! { sessions {
     session_proof(user: &UserId, tenant: &TenantId, session: &SessionId) -> Option<SessionProofRow>;
     revoke_session(session: &SessionId, now: Timestamp) -> u64;
     revoke_sessions_of_user(user: &UserId, now: Timestamp) -> u64;
+    delete_expired_refresh_tokens(before: Timestamp, limit: u32) -> u64;
 } }
 
 calls! { api_keys {

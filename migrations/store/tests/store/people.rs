@@ -13,6 +13,7 @@ use crate::fixtures::*;
 on_both_engines! {
     an_email_signs_up_once,
     a_refresh_token_rotates_once_and_its_session_is_revoked_whole,
+    expired_refresh_tokens_go_oldest_first_and_no_more_than_asked_for,
     a_foreign_id_is_an_absent_id,
     one_key_in_100_parallel_calls_has_one_effect,
     revoked_keys_and_memberships_end,
@@ -68,6 +69,41 @@ async fn a_refresh_token_rotates_once_and_its_session_is_revoked_whole(store: St
     })
     .await
     .unwrap();
+}
+
+async fn expired_refresh_tokens_go_oldest_first_and_no_more_than_asked_for(store: Store, _url: String) {
+    let (scope, user) = (tenant(&store).await, user(&store).await);
+    let mut tokens = vec![];
+    for expires in [30, 10, 20, 40] {
+        let token = RefreshTokenRow {
+            id: id!(RefreshTokenId),
+            session_id: id!(SessionId),
+            user_id: user.id.clone(),
+            tenant_id: scope.tenant_id().clone(),
+            secret_sha256: digest(),
+            created_at: at(0),
+            expires_at: at(expires),
+            rotated_at: None,
+            revoked_at: None,
+        };
+        tokens.push(token.clone());
+        change!(store, tx => tx.insert_refresh_token(&token).await).await.unwrap();
+    }
+    for (before, limit, deleted, left) in [
+        (10, 9, 0, vec![30, 10, 20, 40]),
+        (40, 2, 2, vec![30, 40]),
+        (40, 2, 1, vec![40]),
+        (40, 2, 0, vec![40]),
+    ] {
+        let went = change!(store, tx => tx.delete_expired_refresh_tokens(at(before), limit).await).await;
+        assert_eq!(went.unwrap(), deleted);
+        let mut there = vec![];
+        for token in &tokens {
+            there.extend(store.reader().await.unwrap().refresh_token(&token.secret_sha256).await.unwrap());
+        }
+        let there: Vec<_> = there.into_iter().map(|token| token.expires_at).collect();
+        assert_eq!(there, left.into_iter().map(at).collect::<Vec<_>>());
+    }
 }
 
 async fn a_foreign_id_is_an_absent_id(store: Store, _url: String) {
