@@ -17,11 +17,11 @@ pub struct DriverRefusal {
 pub trait DonorMemory {
     type Handle;
 
-    /// Makes `bytes` of memory on the donor and a descriptor of it for one other process.
+    /// Makes `bytes` of memory on the donor and a descriptor of it for other processes.
     fn create(&mut self, donor: Donor, bytes: u64) -> Result<(Self::Handle, OwnedFd), DriverRefusal>;
 
-    /// Another descriptor of a chunk that this process still holds.
-    fn export(&mut self, handle: &Self::Handle) -> Result<OwnedFd, DriverRefusal>;
+    /// Whether a network card may reach the chunks of this donor.
+    fn rdma(&self, donor: Donor) -> bool;
 
     /// Lets go of this process's reference.
     fn release(&mut self, handle: Self::Handle);

@@ -15,6 +15,8 @@ pub(crate) struct Memory {
     pub(crate) lease: Option<u64>,
     /// The handle types that the tenant asked for.
     pub(crate) handle_types: i32,
+    /// Whether the tenant asked that network cards may reach it.
+    pub(crate) rdma_capable: u8,
 }
 
 #[derive(Debug)]
@@ -142,7 +144,7 @@ pub(crate) struct Unmapped(Vec<(DevicePtr, Mapped)>);
 mod tests {
     use super::*;
 
-    const MEMORY: Memory = Memory { bytes: 10, lease: Some(4), handle_types: 0 };
+    const MEMORY: Memory = Memory { bytes: 10, lease: Some(4), handle_types: 0, rdma_capable: 0 };
 
     #[test]
     fn the_charge_ends_with_the_last_handle_and_the_last_mapping() {

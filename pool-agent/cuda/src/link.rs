@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tarn_protocol::broker_wire::{Op, Reply, Request, SLOT_NONE, Status};
+use tarn_protocol::broker_wire::{CHUNK_RDMA, Op, Reply, Request, SLOT_NONE, Status};
 
 use crate::account::Account;
 use crate::log;
@@ -30,6 +30,8 @@ struct Lease {
 pub(crate) struct Chunk {
     pub(crate) lease: u64,
     pub(crate) bytes: u64,
+    /// Whether network cards may reach it.
+    pub(crate) rdma: bool,
     pub(crate) descriptor: OwnedFd,
 }
 
@@ -65,6 +67,8 @@ pub(crate) struct Link {
     /// Of the last broker that answered; leaked when replaced.
     pages: AtomicPtr<Pages>,
     retry_at_ms: AtomicU64,
+    /// Something was given back that the broker may not have taken in yet.
+    returned: AtomicBool,
 }
 
 fn monotonic_ms() -> u64 {
@@ -90,6 +94,7 @@ impl Link {
             fd: AtomicI32::new(-1),
             pages: AtomicPtr::new(std::ptr::null_mut()),
             retry_at_ms: AtomicU64::new(0),
+            returned: AtomicBool::new(false),
         }
     }
 
@@ -122,7 +127,8 @@ impl Link {
                 state.leases.insert(reply.lease, Lease { donor, bytes: reply.bytes });
                 drop(state);
                 account.charge_donor(reply.bytes, self.pages());
-                Ok(Chunk { lease: reply.lease, bytes: reply.bytes, descriptor })
+                let rdma = reply.flags & CHUNK_RDMA != 0;
+                Ok(Chunk { lease: reply.lease, bytes: reply.bytes, rdma, descriptor })
             }
             (Some(Status::OutOfMemory | Status::Limited), _) => Err(LinkError::OutOfMemory),
             _ => Err(LinkError::Refused),
@@ -142,6 +148,7 @@ impl Link {
         }
         drop(state);
         account.return_donor(bytes, self.pages());
+        self.returned.store(true, Ordering::Release);
     }
 
     /// A descriptor of a granule of each donor, only to be imported and dropped. All are asked for before the first answer is
@@ -168,8 +175,16 @@ impl Link {
         judged.collect()
     }
 
+    /// As [`Link::settle`], if this process gave anything back since: a program that frees and looks must see what it freed.
+    pub(crate) fn settle_own(&self, account: &Account) {
+        if self.returned.load(Ordering::Acquire) {
+            self.settle(account);
+        }
+    }
+
     /// Has the broker bring its page up to date.
     pub(crate) fn settle(&self, account: &Account) {
+        self.returned.store(false, Ordering::Release);
         // Without an answer the page stays as it is, and so does the caller's refusal.
         let _ = self.ask(&mut self.lock(), Request::new(Op::Settle), account);
     }

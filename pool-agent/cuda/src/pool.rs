@@ -4,7 +4,7 @@
 //! owns the leases) and starts with nothing allocated, as the driver itself does.
 
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 
 use tarn_protocol::pool_config::PoolConfig;
@@ -51,12 +51,19 @@ static CURRENT: AtomicPtr<Pool> = AtomicPtr::new(std::ptr::null_mut());
 /// The pool of this process; `None` where no pool config lies beside the library: then every call is the driver's.
 pub(crate) fn current() -> Option<&'static Pool> {
     let config = seat::config()?;
+    if same_process() {
+        // SAFETY: null or a leaked box, never freed.
+        if let Some(pool) = unsafe { CURRENT.load(Ordering::Acquire).as_ref() } {
+            return Some(pool);
+        }
+    }
     let pid = std::process::id();
     loop {
         let known = CURRENT.load(Ordering::Acquire);
         // SAFETY: null or a leaked box, never freed.
         if let Some(pool) = unsafe { known.as_ref() } {
             if pool.pid == pid {
+                mark_process();
                 return Some(pool);
             }
             // A child made without the fork handler (a raw clone).
@@ -66,10 +73,50 @@ pub(crate) fn current() -> Option<&'static Pool> {
         let fresh = Box::into_raw(Box::new(Pool::new(config, pid)));
         match CURRENT.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire) {
             // SAFETY: just leaked, never freed from here on.
-            Ok(_) => return Some(unsafe { &*fresh }),
+            Ok(_) => {
+                mark_process();
+                return Some(unsafe { &*fresh });
+            }
             // SAFETY: nobody else has seen this box.
             Err(_) => drop(unsafe { Box::from_raw(fresh) }),
         }
+    }
+}
+
+/// A word that the kernel zeroes in every forked child, however it was made: looking at it costs no system call.
+static MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+
+fn same_process() -> bool {
+    // SAFETY: null or a page that is never unmapped.
+    unsafe { MARK.load(Ordering::Acquire).as_ref() }.is_some_and(|mark| mark.load(Ordering::Relaxed) != 0)
+}
+
+/// Sets the mark for this process; without one (an old kernel) every call asks for the process's number.
+fn mark_process() {
+    let known = MARK.load(Ordering::Acquire);
+    let page = if known.is_null() { wiped_on_fork() } else { known };
+    // SAFETY: null or a page that is never unmapped.
+    if let Some(mark) = unsafe { page.as_ref() } {
+        mark.store(1, Ordering::Relaxed);
+        MARK.store(page, Ordering::Release);
+    }
+}
+
+/// A page of zeroes that children get as zeroes again, or null.
+fn wiped_on_fork() -> *mut AtomicU32 {
+    const BYTES: usize = 4096;
+    // SAFETY: a new private mapping at an address of the kernel's choice disturbs no other memory.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let page = libc::mmap(std::ptr::null_mut(), BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+        if page == libc::MAP_FAILED {
+            return std::ptr::null_mut();
+        }
+        if libc::madvise(page, BYTES, libc::MADV_WIPEONFORK) != 0 {
+            libc::munmap(page, BYTES);
+            return std::ptr::null_mut();
+        }
+        page.cast()
     }
 }
 

@@ -111,7 +111,7 @@ impl<'a> Draft<'a> {
     }
 
     fn remote(&self, donor: usize, bytes: u64) -> Result<Option<Piece>, Code> {
-        match borrow(self.pool, donor, bytes, false) {
+        match borrow(self.pool, donor, bytes, Want::UpTo) {
             Ok((handle, bytes, lease)) => {
                 Ok(Some(Piece { handle, offset: self.filled_bytes, bytes, lease: Some(lease) }))
             }
@@ -150,12 +150,27 @@ impl Drop for Draft<'_> {
     }
 }
 
+/// What a chunk must be to serve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// Any part of the bytes helps.
+    UpTo,
+    Exactly,
+    /// All bytes, and within reach of network cards.
+    ExactlyRdma,
+}
+
 /// Leases a chunk and imports it: handle, bytes, lease.
-pub(crate) fn borrow(pool: &Pool, donor: usize, bytes: u64, exact: bool) -> Result<(Handle, u64, u64), Code> {
+pub(crate) fn borrow(pool: &Pool, donor: usize, bytes: u64, want: Want) -> Result<(Handle, u64, u64), Code> {
+    let exact = want != Want::UpTo;
     let chunk = pool.link.lease(donor, bytes, exact, &pool.account).map_err(|error| match error {
         // To the tenant, a broker that is gone or refuses is memory that is not there.
         LinkError::Gone | LinkError::OutOfMemory | LinkError::Refused => OUT_OF_MEMORY,
     })?;
+    if want == Want::ExactlyRdma && !chunk.rdma {
+        pool.link.release(chunk.lease, &pool.account);
+        return Err(OUT_OF_MEMORY);
+    }
     let mut handle = 0;
     // SAFETY: the descriptor is open for the call; the out-pointer outlives it.
     let code = unsafe { real::mem_import(&raw mut handle, as_pointer(&chunk.descriptor), HANDLE_POSIX_FD) };

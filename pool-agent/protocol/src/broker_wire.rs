@@ -128,9 +128,12 @@ pub struct Reply {
     pub driver_code: u32,
     /// In a reply to `Hello`: this process's slot in the local page, or [`SLOT_NONE`] when none is free.
     pub slot: u32,
-    pub reserved: u32,
+    /// In a reply to `Lease`: [`CHUNK_RDMA`] or 0.
+    pub flags: u32,
 }
 
+/// In [`Reply::flags`]: a network card may reach the chunk, as the driver promises for memory that was created so.
+pub const CHUNK_RDMA: u32 = 1;
 /// In [`Reply::slot`]: no slot.
 pub const SLOT_NONE: u32 = u32::MAX;
 
@@ -146,7 +149,7 @@ impl Reply {
             donor: DONOR_ANY,
             driver_code: 0,
             slot: SLOT_NONE,
-            reserved: 0,
+            flags: 0,
         }
     }
 
@@ -157,7 +160,7 @@ impl Reply {
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut out = Packer::new();
         out.u32(self.version).u32(self.status).u64(self.lease).u64(self.bytes);
-        out.u32(self.donor).u32(self.driver_code).u32(self.slot).u32(self.reserved);
+        out.u32(self.donor).u32(self.driver_code).u32(self.slot).u32(self.flags);
         out.bytes
     }
 
@@ -171,7 +174,7 @@ impl Reply {
             donor: from.u32(),
             driver_code: from.u32(),
             slot: from.u32(),
-            reserved: from.u32(),
+            flags: from.u32(),
         }
     }
 }

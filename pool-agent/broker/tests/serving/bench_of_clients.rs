@@ -65,8 +65,8 @@ impl DonorMemory for Cards {
         Ok(((donor.0, bytes), memfd_create("chunk", MemfdFlags::CLOEXEC).unwrap()))
     }
 
-    fn export(&mut self, _: &Self::Handle) -> Result<OwnedFd, DriverRefusal> {
-        Ok(memfd_create("chunk", MemfdFlags::CLOEXEC).unwrap())
+    fn rdma(&self, _: Donor) -> bool {
+        false
     }
 
     fn release(&mut self, (donor, bytes): Self::Handle) {

@@ -55,6 +55,18 @@ pub(super) fn charged(
     code
 }
 
+/// The driver zeroes its out-parameter when it refuses; so must a refusal that it never hears of.
+///
+/// # Safety
+/// `at` is null or valid for a write.
+pub(super) unsafe fn refused<T: Default>(code: Code, at: *mut T) -> Code {
+    if code != SUCCESS && !at.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { *at = T::default() };
+    }
+    code
+}
+
 /// A stitched allocation.
 pub(super) unsafe fn spill(pool: &Pool, at: *mut DevicePtr, bytes: u64, cards: Cards) -> Code {
     match stitch::build(pool, bytes, cards) {
@@ -76,7 +88,9 @@ pub(crate) unsafe fn alloc(
     // SAFETY: passed on in every branch; `allocate` only sees pointers that are not null.
     unsafe {
         match pool::current() {
-            Some(pool) if !at.is_null() && bytes > 0 => allocate(pool, at, bytes as u64, || real(at, bytes)),
+            Some(pool) if !at.is_null() && bytes > 0 => {
+                refused(allocate(pool, at, bytes as u64, || real(at, bytes)), at)
+            }
             _ => real(at, bytes),
         }
     }
@@ -92,7 +106,7 @@ pub(crate) unsafe fn alloc_v1(
     unsafe {
         match pool::current() {
             Some(pool) if !at.is_null() => {
-                charged(pool, u64::from(bytes), || real(at, bytes), || u64::from(*at))
+                refused(charged(pool, u64::from(bytes), || real(at, bytes), || u64::from(*at)), at)
             }
             _ => real(at, bytes),
         }
@@ -116,12 +130,11 @@ pub(crate) unsafe fn pitch(
         let Some(row) = row_pitch(real, width, height, element) else {
             return real(at, pitch, width, height, element);
         };
-        let Some(bytes) = row.checked_mul(height) else { return OUT_OF_MEMORY };
+        // The driver has its own words for a shape that fits no number.
+        let Some(bytes) = row.checked_mul(height) else { return real(at, pitch, width, height, element) };
         let code = allocate(pool, at, bytes as u64, || real(at, pitch, width, height, element));
-        if code == SUCCESS {
-            *pitch = row;
-        }
-        code
+        *pitch = if code == SUCCESS { row } else { 0 };
+        refused(code, at)
     }
 }
 
@@ -165,7 +178,7 @@ pub(crate) unsafe fn pitch_v1(
             return real(at, pitch, width, height, element);
         };
         let bytes = u64::from(width).saturating_mul(u64::from(height));
-        charged(pool, bytes, || real(at, pitch, width, height, element), || u64::from(*at))
+        refused(charged(pool, bytes, || real(at, pitch, width, height, element), || u64::from(*at)), at)
     }
 }
 
@@ -179,7 +192,9 @@ pub(crate) unsafe fn managed(
     // SAFETY: passed on; `charged` reads the pointer only after a success of the driver.
     unsafe {
         match pool::current() {
-            Some(pool) if !at.is_null() => charged(pool, bytes as u64, || real(at, bytes, flags), || *at),
+            Some(pool) if !at.is_null() => {
+                refused(charged(pool, bytes as u64, || real(at, bytes, flags), || *at), at)
+            }
             _ => real(at, bytes, flags),
         }
     }

@@ -55,9 +55,11 @@ pub(crate) unsafe fn total_v1(
     code
 }
 
-/// Free and total of the pool, given what the driver says is free on the primary.
+/// Free and total of the pool, off the shared page: the broker is asked only after this process gave memory back. `driver_free`:
+/// what the driver says is free on the primary.
 fn figures(pool: &pool::Pool, driver_free: u64) -> (usize, usize) {
     let total = pool.frozen().total_bytes;
+    pool.link.settle_own(&pool.account);
     let donors: u64 = pool.donors_free().iter().map(|(_, free)| free).sum();
     let free = pool.local_allowance(driver_free).saturating_add(donors).min(total);
     (wide(free), wide(total))

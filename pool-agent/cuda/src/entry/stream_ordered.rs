@@ -4,7 +4,7 @@
 //! stream order waits for the stream: its memory leaves only after the work that uses it.
 
 use crate::abi::{Code, DevicePtr, LOCATION_DEVICE, OUT_OF_MEMORY, Opaque, PoolPropsHead, SUCCESS};
-use crate::entry::alloc::{charged, release, spill};
+use crate::entry::alloc::{charged, refused, release, spill};
 use crate::pool::{self, Pool};
 use crate::real;
 
@@ -87,7 +87,8 @@ unsafe fn allocate(
     unsafe {
         match pool::current() {
             Some(pool) if !at.is_null() && bytes > 0 => {
-                ordered(pool, at, bytes, device_pool(), (stream, flavour), || real(at, bytes, stream))
+                let native = || real(at, bytes, stream);
+                refused(ordered(pool, at, bytes, device_pool(), (stream, flavour), native), at)
             }
             _ => real(at, bytes, stream),
         }
@@ -121,7 +122,8 @@ unsafe fn allocate_from(
     unsafe {
         match pool::current() {
             Some(pool) if !at.is_null() && bytes > 0 && of_device(pool, source) => {
-                ordered(pool, at, bytes, source, (stream, flavour), || real(at, bytes, source, stream))
+                let native = || real(at, bytes, source, stream);
+                refused(ordered(pool, at, bytes, source, (stream, flavour), native), at)
             }
             _ => real(at, bytes, source, stream),
         }

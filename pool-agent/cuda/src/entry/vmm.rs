@@ -10,7 +10,7 @@ use crate::abi::{
 use crate::handles::Memory;
 use crate::placement::{Place, UNIT, whole};
 use crate::pool::{self, Pool};
-use crate::stitch::borrow;
+use crate::stitch::{Want, borrow};
 
 type CreateFn = unsafe extern "C" fn(*mut Handle, usize, *const AllocationProp, u64) -> Code;
 
@@ -22,7 +22,6 @@ fn of_pool(prop: &AllocationProp) -> bool {
 /// Whether a donor chunk can keep every promise of the property.
 fn can_spill(prop: &AllocationProp, bytes: u64, flags: u64) -> bool {
     prop.handle_types & !HANDLE_POSIX_FD == 0
-        && prop.rdma_capable == 0
         && prop.compression == 0
         && prop.usage == 0
         && flags == 0
@@ -59,6 +58,15 @@ pub(crate) unsafe fn create(
     }
 }
 
+/// Memory that RDMA may reach is asked for by every framework wherever the card offers it: a donor's chunk must keep the promise.
+fn chunk_for(prop: &AllocationProp) -> Want {
+    if prop.rdma_capable == 0 { Want::Exactly } else { Want::ExactlyRdma }
+}
+
+fn remembered(wanted: &AllocationProp, bytes: u64, lease: Option<u64>) -> Memory {
+    Memory { bytes, lease, handle_types: wanted.handle_types, rdma_capable: wanted.rdma_capable }
+}
+
 /// Tries the cards in the order of the policy.
 unsafe fn placed(
     pool: &Pool,
@@ -75,9 +83,9 @@ unsafe fn placed(
     for place in whole(bytes, &cards, pool.rules, pool.next_turn()) {
         code = match place {
             Place::Local => local(),
-            Place::Donor(donor) => match borrow(pool, donor, bytes, true) {
+            Place::Donor(donor) => match borrow(pool, donor, bytes, chunk_for(wanted)) {
                 Ok((imported, _, lease)) => {
-                    let memory = Memory { bytes, lease: Some(lease), handle_types: wanted.handle_types };
+                    let memory = remembered(wanted, bytes, Some(lease));
                     pool.handles().created(imported, memory);
                     // SAFETY: the caller checked that the out-pointer is not null.
                     unsafe { *handle = imported };
@@ -105,7 +113,7 @@ unsafe fn local(
     }
     let code = native();
     if code == SUCCESS {
-        let memory = Memory { bytes, lease: None, handle_types: wanted.handle_types };
+        let memory = remembered(wanted, bytes, None);
         // SAFETY: the driver succeeded, so it wrote the handle through this pointer.
         pool.handles().created(unsafe { *handle }, memory);
     } else {
@@ -214,6 +222,7 @@ pub(crate) unsafe fn properties(
             if let Some(memory) = known.filter(|memory| memory.lease.is_some()) {
                 (*prop).location = Location::POOL;
                 (*prop).handle_types = memory.handle_types;
+                (*prop).rdma_capable = memory.rdma_capable;
             }
         }
         code

@@ -229,7 +229,7 @@ fn configuration(host: &Host, shape: &Shape, instance: &Path) -> PoolConfig {
         policy: shape.policy.clone(),
         broker_socket: instance.join("broker.sock"),
         standin_log: instance.join("standin.log"),
-        donors_on_primary: false,
+        donors_on_primary: shape.donors.contains(&shape.primary),
     }
 }
 

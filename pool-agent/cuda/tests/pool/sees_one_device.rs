@@ -152,11 +152,11 @@ fn a_context_reset_takes_spilled_blocks_with_it() {
     tells("reset");
 }
 
-#[test]
-fn v1_handles_are_made_by_threads_without_a_context_and_live_as_long_as_their_mappings() {
-    let rig = Rig::new(&Shape::default());
+fn handles(shape: &Shape, rdma: u64) {
+    let rig = Rig::new(shape);
     let mut tenant = rig.spawn("linked", &["vmm"]);
     tenant.read_until("waiting");
+    assert_eq!(tenant.number("rdma"), rdma);
     assert!(rig.donors_used() >= Bytes::gib(16).get());
     let held = rig.observer().processes();
     assert_eq!(held.len(), 1);
@@ -164,6 +164,25 @@ fn v1_handles_are_made_by_threads_without_a_context_and_live_as_long_as_their_ma
     tenant.say("go on");
     tenant.end();
     until("the cards are empty", || rig.cards.iter().all(|&card| rig.used(card) == 0));
+}
+
+#[test]
+fn v1_handles_are_made_by_threads_without_a_context_and_live_as_long_as_their_mappings() {
+    handles(&Shape::default(), 0);
+}
+
+#[test]
+fn handles_within_reach_of_network_cards_spill_to_donors_that_offer_it() {
+    let cap_bytes = Some(Bytes::gib(24));
+    handles(&Shape { preset: "h200-x2", donors: vec![1], cap_bytes, ..Shape::default() }, 1);
+}
+
+/// The pool of the hardware suite: one card that is primary and donors.
+#[test]
+fn a_trial_on_one_card_carries_the_whole_story() {
+    let cap_bytes = Some(Bytes::gib(24));
+    let shape = Shape { preset: "h200-x2", donors: vec![0, 0, 0], cap_bytes, ..Shape::default() };
+    story(&Rig::new(&shape), "linked");
 }
 
 #[test]

@@ -170,6 +170,9 @@ driver_api! {
     }
     ["cuCtxDestroy" 4000] fn cuCtxDestroy_v2(context: usize) {
         let driver = driver()?;
+        if context == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
         if driver.contexts().live.get(&context).is_some_and(|context| context.primary) {
             return Err(Code::INVALID_CONTEXT);
         }

@@ -46,11 +46,13 @@ driver_api! {
         Err(Code::NOT_SUPPORTED)
     }
     ["cuDeviceTotalMem" 3020] fn cuDeviceTotalMem_v2(bytes: *mut usize, device: i32) {
+        crate::entry::offer(bytes, 0);
         let driver = driver()?;
         let total = driver.machine().gpus[driver.card(device)?].memory_bytes;
         put(bytes, usize::try_from(total).map_err(|_| Code::UNKNOWN)?)
     }
     ["cuDeviceTotalMem" 2000] fn cuDeviceTotalMem(bytes: *mut u32, device: i32) {
+        crate::entry::offer(bytes, 0);
         let driver = driver()?;
         let total = driver.machine().gpus[driver.card(device)?].memory_bytes;
         put(bytes, u32::try_from(total).unwrap_or(u32::MAX))

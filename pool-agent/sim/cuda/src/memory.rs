@@ -16,6 +16,8 @@ pub(crate) struct Memory {
     pub(crate) bytes: u64,
     /// The handle types asked for at creation.
     pub(crate) handle_types: i32,
+    /// Created for network cards to reach.
+    pub(crate) rdma: u8,
     file: OwnedFd,
     hold: Option<Hold>,
 }
@@ -27,12 +29,20 @@ pub(crate) enum Place {
 }
 
 impl Memory {
-    pub(crate) fn create(driver: &Driver, card: usize, bytes: u64, handle_types: i32) -> Result<Self, Code> {
+    pub(crate) fn create(
+        driver: &Driver,
+        card: usize,
+        bytes: u64,
+        handle_types: i32,
+        rdma: u8,
+    ) -> Result<Self, Code> {
         delay_allocation(driver, card)?;
         let hold = with_room(driver, |state| state.create(driver.holder(), card, bytes))?;
         let name = MemoryName { host: driver.attached.host().id(), gpu: card, id: hold.id };
         match memory_file(&name.text(), bytes) {
-            Ok(file) => Ok(Self { place: Place::Card(card), bytes, handle_types, file, hold: Some(hold) }),
+            Ok(file) => {
+                Ok(Self { place: Place::Card(card), bytes, handle_types, rdma, file, hold: Some(hold) })
+            }
             Err(code) => {
                 driver.state()?.let_go(driver.holder(), hold);
                 Err(code)
@@ -43,10 +53,11 @@ impl Memory {
     /// Host memory costs no card anything.
     pub(crate) fn create_on_host(bytes: u64, handle_types: i32) -> Result<Self, Code> {
         let file = memory_file("tarn-sim-host", bytes)?;
-        Ok(Self { place: Place::Host, bytes, handle_types, file, hold: None })
+        Ok(Self { place: Place::Host, bytes, handle_types, rdma: 0, file, hold: None })
     }
 
-    /// Takes hold of what another process exported. The caller keeps its descriptor.
+    /// Takes hold of what another process exported. The caller keeps its descriptor. Of what the memory was created for, driver
+    /// 580 tells an importer nothing: no handle types, no reach for network cards.
     pub(crate) fn import(driver: &Driver, descriptor: i32) -> Result<Self, Code> {
         let link =
             std::fs::read_link(format!("/proc/self/fd/{descriptor}")).map_err(|_| Code::INVALID_VALUE)?;
@@ -62,7 +73,7 @@ impl Memory {
         let bytes =
             std::fs::File::from(duplicate(descriptor)?).metadata().map_err(|_| Code::INVALID_VALUE)?.len();
         let hold = driver.state()?.import(driver.holder(), card, bytes, id).map_err(ledger_code)?;
-        Ok(Self { place: Place::Card(card), bytes, handle_types: 1, file, hold: Some(hold) })
+        Ok(Self { place: Place::Card(card), bytes, handle_types: 0, rdma: 0, file, hold: Some(hold) })
     }
 
     /// A descriptor for another process; whoever has it keeps the bytes.

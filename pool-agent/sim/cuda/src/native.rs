@@ -101,19 +101,24 @@ fn memory_info() -> Result<(u64, u64), Code> {
 
 driver_api! {
     ["cuMemAlloc" 3020] fn cuMemAlloc_v2(pointer: *mut u64, bytes: usize) {
+        // Out-parameters are zeroed before anything is refused, as driver 580 does it.
+        offer(pointer, 0);
         if pointer.is_null() {
             return Err(Code::INVALID_VALUE);
         }
         put(pointer, allocate_here(bytes as u64, BlockKind::Plain)?)
     }
-    ["cuMemAlloc" 2000] fn cuMemAlloc(_pointer: *mut u32, _bytes: u32) {
-        // Pointers of 32 bits cannot name this memory.
+    // The first forms want a context of the first form: on any other, driver 580 says that there is none.
+    ["cuMemAlloc" 2000] fn cuMemAlloc(pointer: *mut u32, _bytes: u32) {
+        offer(pointer, 0);
         driver()?;
-        Err(Code::NOT_SUPPORTED)
+        Err(Code::INVALID_CONTEXT)
     }
     ["cuMemAllocPitch" 3020] fn cuMemAllocPitch_v2(
         pointer: *mut u64, pitch: *mut usize, width: usize, height: usize, element: u32,
     ) {
+        offer(pointer, 0);
+        offer(pitch, 0);
         if pointer.is_null() || pitch.is_null() || !matches!(element, 4 | 8 | 16) {
             return Err(Code::INVALID_VALUE);
         }
@@ -123,6 +128,7 @@ driver_api! {
         put(pitch, usize::try_from(row).map_err(|_| Code::INVALID_VALUE)?)
     }
     ["cuMemAllocManaged" 6000] fn cuMemAllocManaged(pointer: *mut u64, bytes: usize, flags: u32) {
+        offer(pointer, 0);
         if pointer.is_null() || !matches!(flags, 1 | 2) {
             return Err(Code::INVALID_VALUE);
         }
@@ -137,18 +143,20 @@ driver_api! {
     }
     ["cuMemFree" 2000] fn cuMemFree(_pointer: u32) {
         driver()?;
-        Err(Code::INVALID_VALUE)
+        Err(Code::INVALID_CONTEXT)
     }
     ["cuMemGetInfo" 3020] fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) {
+        offer(free, 0);
+        offer(total, 0);
         let (free_bytes, total_bytes) = memory_info()?;
         offer(free, usize::try_from(free_bytes).unwrap_or(usize::MAX));
         offer(total, usize::try_from(total_bytes).unwrap_or(usize::MAX));
         Ok(())
     }
     ["cuMemGetInfo" 2000] fn cuMemGetInfo(free: *mut u32, total: *mut u32) {
-        let (free_bytes, total_bytes) = memory_info()?;
-        offer(free, u32::try_from(free_bytes).unwrap_or(u32::MAX));
-        offer(total, u32::try_from(total_bytes).unwrap_or(u32::MAX));
-        Ok(())
+        offer(free, 0);
+        offer(total, 0);
+        driver()?;
+        Err(Code::INVALID_CONTEXT)
     }
 }

@@ -14,6 +14,7 @@ const CONTEXT: i32 = 1;
 const MEMORY_TYPE: i32 = 2;
 const DEVICE_POINTER: i32 = 3;
 const HOST_POINTER: i32 = 4;
+const P2P_TOKENS: i32 = 5;
 const SYNC_MEMOPS: i32 = 6;
 const BUFFER_ID: i32 = 7;
 const IS_MANAGED: i32 = 8;
@@ -50,6 +51,7 @@ struct Facts {
     managed: bool,
     pool: usize,
     handle_types: u64,
+    rdma: u8,
 }
 
 fn facts(driver: &Driver, address: u64) -> Option<Facts> {
@@ -69,6 +71,7 @@ fn facts(driver: &Driver, address: u64) -> Option<Facts> {
             managed: block.kind == BlockKind::Managed,
             pool,
             handle_types: 0,
+            rdma: 0,
         });
     }
     if let Some((start, mapping)) = space.mapping(address) {
@@ -94,6 +97,7 @@ fn facts(driver: &Driver, address: u64) -> Option<Facts> {
             managed: false,
             pool: 0,
             handle_types: u64::try_from(mapping.memory.handle_types).unwrap_or(0),
+            rdma: mapping.memory.rdma,
         });
     }
     let (start, pinned) = space.pinned(address)?;
@@ -110,6 +114,7 @@ fn facts(driver: &Driver, address: u64) -> Option<Facts> {
         managed: false,
         pool: 0,
         handle_types: 0,
+        rdma: 0,
     })
 }
 
@@ -134,7 +139,7 @@ unsafe fn answer(to: *mut c_void, attribute: i32, address: u64, facts: &Facts) -
             RANGE_START => put(to.cast(), facts.range_start),
             RANGE_SIZE => put(to.cast(), facts.range_bytes),
             ALLOWED_HANDLE_TYPES => put(to.cast(), facts.handle_types),
-            IS_GPU_DIRECT_RDMA_CAPABLE => put(to.cast::<u32>(), 0),
+            IS_GPU_DIRECT_RDMA_CAPABLE => put(to.cast::<u32>(), facts.rdma.into()),
             ACCESS_FLAGS => put(to.cast::<u32>(), 3),
             MEMPOOL_HANDLE => put(to.cast(), facts.pool),
             MAPPING_SIZE => put(to.cast(), facts.bytes),
@@ -159,11 +164,19 @@ driver_api! {
             return Err(Code::INVALID_VALUE);
         }
         let count = count as usize;
+        if count == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
         let (attributes, to) = (std::slice::from_raw_parts(attributes, count), std::slice::from_raw_parts(to, count));
+        if to.iter().any(|to| to.is_null()) {
+            return Err(Code::INVALID_VALUE);
+        }
         let facts = facts(driver, address);
         for (attribute, to) in attributes.iter().zip(to) {
             match facts {
                 Some(facts) => { let _left_alone = answer(*to, *attribute, address, &facts); }
+                None if *attribute == P2P_TOKENS => return Err(Code::INVALID_VALUE),
+                None if matches!(*attribute, RANGE_START | RANGE_SIZE) => {}
                 None if *attribute == DEVICE_ORDINAL => offer(to.cast::<i32>(), -2),
                 None if matches!(*attribute, MEMORY_TYPE | IS_MANAGED | IS_LEGACY_IPC_CAPABLE | MAPPED) => {
                     offer(to.cast::<u32>(), 0);
@@ -182,6 +195,8 @@ driver_api! {
         if facts.stitched { Err(Code::NOT_SUPPORTED) } else { Ok(()) }
     }
     ["cuMemGetAddressRange" 3020] fn cuMemGetAddressRange_v2(base: *mut u64, bytes: *mut usize, address: u64) {
+        offer(base, 0);
+        offer(bytes, 0);
         let driver = driver()?;
         current(driver)?;
         let facts = facts(driver, address).filter(|facts| facts.memory_type == TYPE_DEVICE).ok_or(Code::NOT_FOUND)?;
@@ -191,6 +206,12 @@ driver_api! {
         offer(base, start);
         offer(bytes, usize::try_from(length).map_err(|_| Code::UNKNOWN)?);
         Ok(())
+    }
+    ["cuMemGetAddressRange" 2000] fn cuMemGetAddressRange(base: *mut u32, bytes: *mut u32, _address: u32) {
+        offer(base, 0);
+        offer(bytes, 0);
+        driver()?;
+        Err(Code::INVALID_CONTEXT)
     }
 }
 
@@ -207,6 +228,7 @@ mod tests {
             (MEMORY_TYPE, header::CU_POINTER_ATTRIBUTE_MEMORY_TYPE),
             (DEVICE_POINTER, header::CU_POINTER_ATTRIBUTE_DEVICE_POINTER),
             (HOST_POINTER, header::CU_POINTER_ATTRIBUTE_HOST_POINTER),
+            (P2P_TOKENS, header::CU_POINTER_ATTRIBUTE_P2P_TOKENS),
             (SYNC_MEMOPS, header::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS),
             (BUFFER_ID, header::CU_POINTER_ATTRIBUTE_BUFFER_ID),
             (IS_MANAGED, header::CU_POINTER_ATTRIBUTE_IS_MANAGED),

@@ -7,7 +7,7 @@ use crate::address_space::BlockKind;
 use crate::code::{Code, Outcome};
 use crate::context::current;
 use crate::driver::{Driver, driver};
-use crate::entry::{get, put};
+use crate::entry::{get, offer, put};
 use crate::native::{allocate, free, fresh_id};
 use crate::stream::{advance, clock};
 use crate::vmm::{LOCATION_DEVICE, Location};
@@ -80,6 +80,9 @@ fn take(driver: &Driver, pool: usize, bytes: usize, stream: usize) -> Result<u64
     let here = current(driver)?;
     clock(driver, stream)?;
     let card = driver.pools().card(pool)?;
+    if bytes == 0 {
+        return Ok(0); // as driver 580 answers, unlike cuMemAlloc
+    }
     let address = allocate(driver, card, here.id, bytes as u64, BlockKind::Pooled(pool))?;
     driver.pools().charge(pool, (bytes as u64).next_multiple_of(crate::native_arena::ALIGNMENT));
     advance(driver, stream, ALLOCATION_NS)?;
@@ -126,6 +129,7 @@ driver_api! {
     ["cuMemAllocAsync" 11020 / cuMemAllocAsync_ptsz] fn cuMemAllocAsync(
         address: *mut u64, bytes: usize, stream: usize,
     ) {
+        offer(address, 0);
         let driver = driver()?;
         let here = current(driver)?;
         if address.is_null() {
@@ -137,6 +141,7 @@ driver_api! {
     ["cuMemAllocFromPoolAsync" 11020 / cuMemAllocFromPoolAsync_ptsz] fn cuMemAllocFromPoolAsync(
         address: *mut u64, bytes: usize, pool: usize, stream: usize,
     ) {
+        offer(address, 0);
         let driver = driver()?;
         if address.is_null() {
             return Err(Code::INVALID_VALUE);
@@ -146,6 +151,9 @@ driver_api! {
     ["cuMemFreeAsync" 11020 / cuMemFreeAsync_ptsz] fn cuMemFreeAsync(address: u64, stream: usize) {
         let driver = driver()?;
         clock(driver, stream)?;
+        if address == 0 {
+            return Ok(());
+        }
         free(driver, address)?;
         advance(driver, stream, ALLOCATION_NS)
     }
@@ -158,7 +166,7 @@ driver_api! {
         if properties.location.kind != LOCATION_DEVICE || properties.handle_types != 0 {
             return Err(Code::NOT_SUPPORTED);
         }
-        let card = driver.card(properties.location.id)?;
+        let card = driver.card(properties.location.id).map_err(|_| Code::INVALID_VALUE)?;
         let id = driver.pools().enter(card)?;
         put(pool, id)
     }

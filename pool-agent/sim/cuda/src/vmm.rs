@@ -71,7 +71,7 @@ fn create(bytes: usize, properties: *const AllocationProperties, flags: u64) -> 
         return Err(Code::INVALID_VALUE);
     }
     let memory = match place {
-        Place::Card(card) => Memory::create(driver, card, bytes, properties.handle_types)?,
+        Place::Card(card) => Memory::create(driver, card, bytes, properties.handle_types, properties.rdma)?,
         Place::Host => Memory::create_on_host(bytes, properties.handle_types)?,
     };
     Ok(enter_handle(driver, Arc::new(memory)))
@@ -284,8 +284,8 @@ driver_api! {
             Place::Card(card) => Location { kind: LOCATION_DEVICE, id: driver.ordinal(card).unwrap_or(0) },
             Place::Host => Location { kind: LOCATION_HOST_NUMA, id: 0 },
         };
-        let handle_types = memory.handle_types;
-        put(properties, AllocationProperties { kind: 1, handle_types, location, win32: 0, compression: 0, rdma: 0,
+        let (handle_types, rdma) = (memory.handle_types, memory.rdma);
+        put(properties, AllocationProperties { kind: 1, handle_types, location, win32: 0, compression: 0, rdma,
             usage: 0, reserved: [0; 4] })
     }
 }

@@ -9,6 +9,9 @@ use crate::entry::put;
 use crate::memory::Memory;
 use crate::vmm::{HANDLE_POSIX_DESCRIPTOR, behind, enter_handle};
 
+/// `CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD`. Driver 580 gives one for a stitched range too; no device here could use it.
+const DMA_BUF: i32 = 1;
+
 driver_api! {
     ["cuMemExportToShareableHandle" 10020] fn cuMemExportToShareableHandle(
         shareable: *mut i32, handle: u64, kind: i32, flags: u64,
@@ -35,9 +38,12 @@ driver_api! {
         put(handle, enter_handle(driver, Arc::new(Memory::import(driver, descriptor)?)))
     }
     ["cuMemGetHandleForAddressRange" 11070] fn cuMemGetHandleForAddressRange(
-        _handle: *mut std::ffi::c_void, address: u64, _bytes: usize, _kind: i32, _flags: u64,
+        handle: *mut std::ffi::c_void, address: u64, _bytes: usize, kind: i32, _flags: u64,
     ) {
         let driver = driver()?;
+        if handle.is_null() || kind != DMA_BUF {
+            return Err(Code::INVALID_VALUE);
+        }
         if !driver.space().on_card(address) {
             return Err(Code::INVALID_VALUE);
         }

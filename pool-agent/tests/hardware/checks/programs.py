@@ -63,7 +63,7 @@ def sanitizer(machine):
     program = machine.compile("runtime.cu", "-cudart=static")
     pool = Pool(machine, "sanitizer", cap=128 * MIB, donor_bytes=256 * MIB, reserve_bytes=32 * MIB)
     try:
-        done = run([checker, "--tool", "memcheck", program, "small"], pool.env())
+        done = run([checker, "--tool", "memcheck", "--report-api-errors", "no", program, "small"], pool.env())
     finally:
         pool.close()
     out = done.stdout + done.stderr
@@ -71,10 +71,9 @@ def sanitizer(machine):
     if failed or "end" not in out.splitlines():
         raise Failed(f"{failed} {out[-400:]}")
     summary = [line for line in out.splitlines() if "ERROR SUMMARY" in line]
-    # Calls that are refused on purpose are reported as errors of the API; bad accesses are what must not be there.
-    bad = [line for line in out.splitlines() if "Invalid __" in line or "Misaligned" in line]
-    if bad or not summary:
-        raise Failed(f"{bad[:3]} {out[-400:]}")
+    # Calls that are refused on purpose are not reported; bad accesses are.
+    if not summary or " 0 errors" not in summary[-1]:
+        raise Failed(out[-600:])
     return summary[-1].strip("= ")
 
 
@@ -84,8 +83,9 @@ def torch(machine, table, name, settings):
     program = [sys.executable, PROGRAMS / "torch_pool.py", BLOCK_GIB]
     bare = run([*program, 0], machine.bare_env(**settings))
     expected = ended(bare, f"torch {name}, bare card", Quiet())
-    # Stream capture cannot map memory, so what is captured must find room on the primary: the reserve is what it gets.
-    pool = Pool(machine, f"torch-{name}", reserve_bytes=4 * GIB)
+    # Memory that is allocated in stream order under capture cannot be mapped: it must find room on the primary, in the reserve.
+    captured = {"reserve_bytes": 4 * GIB} if name == "cudaMallocAsync" else {}
+    pool = Pool(machine, f"torch-{name}", **captured)
     try:
         found = ended(run([*program, pool.total], pool.env(**settings)), f"torch {name}", table)
     finally:

@@ -1,5 +1,6 @@
 /* Calls every intercepted function with NULL and invalid arguments and prints what each answers: `<number> <label> <code> <marks>`.
- * Marks say of each out-parameter whether it was left alone (.), zeroed (0) or written (w). A case that kills the process leaves its line without a code; the caller then starts
+ * Marks say of each out-parameter whether it was left alone (.), zeroed by a
+ * refusal (0) or written (w). A case that kills the process leaves its line without a code; the caller then starts
  * again behind it: `agree <first number>`. Bare and pooled runs must print the same. */
 #include "driver.h"
 
@@ -19,7 +20,7 @@ static void try_call(const char *label, const char *name, u64 a, u64 b, u64 c, u
   for (int place = 0; place < 4; place++)
     for (int word = 0; word < WORDS; word++)
       if (out[place][word] != 0x5a5a5a5a5a5a5a5aull && marks[place] != 'w')
-        marks[place] = !word && !(unsigned)out[place][word] ? '0' : 'w';
+        marks[place] = code && !word && !(unsigned)out[place][word] ? '0' : 'w';
   printf("%d %s\n", code, marks);
   fflush(stdout);
 }

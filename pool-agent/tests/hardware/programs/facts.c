@@ -114,6 +114,7 @@ static void rdma(void) {
   MUST("cuMemMap", at, 32 * MIB, 0, taken, 0);
   MUST("cuMemSetAccess", at, 32 * MIB, &access_all, 1);
   MUST("cuPointerGetAttribute", &value, 15, at);
+  printf("export_of_import=%d\n", CU("cuMemExportToShareableHandle", &file, taken, 1, 0));
   printf("rdma_mapped_import=%llu\n", value & 1);
   printf("rdma_mapped_set_sync_memops=%d\n", CU("cuPointerSetAttribute", &supported, 6, at));
 }
