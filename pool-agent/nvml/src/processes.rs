@@ -1,5 +1,8 @@
 //! Process lists: what each process holds on the primary, plus what it spilled to donors.
 //!
+//! The driver counts an imported chunk to no process, not even when it lies on the card where the process runs, so adding the
+//! spilled bytes counts nothing twice.
+//!
 //! On a slice of a shared card, processes of other tenants are left out: the broker's local page names this tenant's own.
 
 use std::ffi::c_uint;

@@ -1,4 +1,8 @@
 //! What a pointer says of itself. Of a stitched block the driver knows the segments; the tenant allocated the whole.
+//!
+//! Driver 580 on a stitched range: the address range and the buffer id are the segment's, `RANGE_START` and `RANGE_SIZE` the
+//! reservation's; setting `SYNC_MEMOPS` gives 801, an IPC handle 1; a DMA-BUF descriptor is granted even across segments of
+//! one card.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -141,7 +145,7 @@ pub(crate) unsafe fn ipc_handle(
     unsafe { real(handle, at) }
 }
 
-/// No one descriptor stands for a stitched range, so callers take their fallback.
+/// The segments may lie on several cards, for which no one descriptor stands: callers take their fallback.
 pub(crate) unsafe fn range_handle(
     real: unsafe extern "C" fn(*mut c_void, DevicePtr, usize, i32, u64) -> Code,
     handle: *mut c_void,

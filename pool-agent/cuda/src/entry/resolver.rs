@@ -84,6 +84,7 @@ unsafe fn replace(code: Code, symbol: *const c_char, address: *mut *mut c_void) 
     code
 }
 
+/// A NULL name or address kills the process inside driver 580; it is asked first, so it does so here too.
 pub(crate) unsafe fn v1(
     real: unsafe extern "C" fn(*const c_char, *mut *mut c_void, i32, u64) -> Code,
     symbol: *const c_char,

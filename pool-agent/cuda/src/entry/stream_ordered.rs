@@ -2,6 +2,9 @@
 //!
 //! Under stream capture nothing may be mapped, so a spill there is a clean "out of memory". A spilled block that is freed in
 //! stream order waits for the stream: its memory leaves only after the work that uses it.
+//!
+//! So a capture lives on what is left of the primary: a program that fills a pool through `cudaMallocAsync` and captures graphs
+//! with allocations needs a reserve as large as those, else the capture is out of memory while donors are empty.
 
 use crate::abi::{Code, DevicePtr, LOCATION_DEVICE, OUT_OF_MEMORY, Opaque, PoolPropsHead, SUCCESS};
 use crate::entry::alloc::{charged, refused, release, spill};

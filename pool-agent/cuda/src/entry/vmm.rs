@@ -1,5 +1,11 @@
 //! Physical handles: one handle cannot be split, so it lies on one card, and is charged where its property says, not where the
 //! calling thread's context is (it may have none).
+//!
+//! PyTorch's expandable segments ask of every handle, wherever the card offers it, that network cards can reach it. The broker
+//! creates chunks that way, so such requests spill. An importer is told nothing of it: driver 580 reports neither handle types nor
+//! reach of an imported handle, the pointer attribute of what is mapped from it says "not capable", and it cannot be exported
+//! again. The property here repeats what was asked for; the pointer attribute stays the driver's, so that whoever registers memory
+//! with a network card takes a fallback.
 
 use std::ffi::c_void;
 
