@@ -186,6 +186,13 @@ impl TestHost {
         let gpus = self.sim.gpus();
         gpus.iter().map(|gpu| self.sim.used_bytes(&gpu.uuid).unwrap().unwrap()).collect()
     }
+
+    /// An artefact by a path inside this host's own directory, which no other test's processes have.
+    pub fn linked(&self, name: &str) -> PathBuf {
+        let own = self.directory.path().join(name);
+        std::os::unix::fs::symlink(artefact(name), &own).unwrap();
+        own
+    }
 }
 
 /// Host pids whose command line has `word`.

@@ -6,18 +6,20 @@ use tarn_protocol::control::{CardRole, DesiredInstance, FailReason, Goal, Phase,
 use tarn_protocol::units::{Bytes, Generation};
 
 use crate::control_plane::eventually;
-use crate::host::{TestHost, artefact, processes_with};
+use crate::host::{TestHost, processes_with};
 
 #[test]
 fn a_pool_of_four_lives_and_leaves_nothing_behind() {
     let mut host = TestHost::new("rtx4090-x8-seed");
     host.start_agent(None);
-    let witness = artefact("tarn-witness");
+    // By a path of this test's own, so that its processes are told from everyone else's.
+    let witness = host.linked("tarn-witness");
     // Small fills keep the test's memory small: the pool's shape is what counts.
     let command = [witness.to_str().unwrap(), "--fill-percent", "1", "--block-gib", "1", "--json", "--hold"];
     let instance = host.instance(&[0, 1, 2, 3], &command);
     host.control_plane.want(&instance);
     host.await_running(&instance);
+    assert!(!processes_with(witness.to_str().unwrap()).is_empty());
 
     let report = eventually("no residency", || {
         host.control_plane.with(|ledger| {
@@ -47,7 +49,7 @@ fn a_pool_of_four_lives_and_leaves_nothing_behind() {
     host.await_running(&again);
     host.remove(&again);
     assert_eq!(host.used(), vec![0; 8]);
-    assert!(processes_with("tarn-witness").is_empty());
+    assert!(processes_with(witness.to_str().unwrap()).is_empty());
 }
 
 #[test]
