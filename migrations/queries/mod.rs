@@ -36,6 +36,7 @@ pub mod prices;
 pub mod segments;
 pub mod sessions;
 pub mod ssh_keys;
+pub mod wallet;
 
 pub type Result<T> = sqlx::Result<T>;
 

@@ -6,8 +6,7 @@ use tarn_billing::account::AccountKind;
 use tarn_billing::money::{Micros, OutOfRange};
 use tarn_billing::rate;
 use tarn_protocol::ids::GrantId;
-use tarn_rows::segments::SegmentRow;
-use tarn_rows::wallet::{BalanceRow, GrantRow};
+use tarn_rows::wallet::{GrantRow, WalletRow};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -76,25 +75,21 @@ impl From<FundingError> for ApiError {
     }
 }
 
-fn document(
-    balances: &[BalanceRow],
-    grants: Vec<GrantRow>,
-    burning: &[SegmentRow],
-) -> Result<WalletDocument, OutOfRange> {
+fn document(wallet: WalletRow) -> Result<WalletDocument, OutOfRange> {
     let of = |kind: AccountKind| {
-        let rows = balances.iter().filter(move |row| row.kind == kind);
+        let rows = wallet.balances.iter().filter(move |row| row.kind == kind);
         Micros::checked_sum(rows.map(|row| row.posted_micros))
     };
     let (cash, credit) = (of(AccountKind::WalletCash)?, of(AccountKind::WalletPromo)?);
-    let held = Micros::checked_sum(balances.iter().map(|row| row.held_micros))?;
+    let held = Micros::checked_sum(wallet.balances.iter().map(|row| row.held_micros))?;
     Ok(WalletDocument {
         available: cash.checked_add(credit)?.checked_sub(held)?.into(),
         cash: cash.into(),
         credit: credit.into(),
         held: held.into(),
-        burn_per_hour: rate::hourly_burn(burning.iter().map(|row| row.micros_per_hour))?.into(),
-        exhausts_at: burning.iter().filter_map(|row| row.exhausts_at).min().map(Instant),
-        grants: grants.into_iter().map(GrantDocument::from).collect(),
+        burn_per_hour: rate::hourly_burn(wallet.burning.iter().map(|row| row.micros_per_hour))?.into(),
+        exhausts_at: wallet.burning.iter().filter_map(|row| row.exhausts_at).min().map(Instant),
+        grants: wallet.grants.into_iter().map(GrantDocument::from).collect(),
     })
 }
 
@@ -106,8 +101,6 @@ async fn get_wallet(
     State(state): State<AppState>,
     caller: TenantCaller<may::WalletRead>,
 ) -> ApiResult<Json<WalletDocument>> {
-    let mut tx = state.store.reader().await?;
-    let (balances, grants) = (tx.balances(caller.scope()).await?, tx.grants(caller.scope()).await?);
-    let burning = tx.open_segments_of_tenant(caller.scope()).await?;
-    Ok(Json(document(&balances, grants, &burning).map_err(ApiError::internal)?))
+    let wallet = state.store.reader().await?.wallet(caller.scope()).await?;
+    Ok(Json(document(wallet).map_err(ApiError::internal)?))
 }

@@ -5,7 +5,7 @@ use tarn_protocol::ids::{AccountId, GpuUuid, GrantId, HoldId, InstanceId, Segmen
 use tarn_protocol::units::{Generation, Timestamp};
 use tarn_rows::ledger::{AccountRow, AuditRow, EntryRow, LedgerLineRow, Posting, TransferRow};
 use tarn_rows::segments::{MeterEventRow, SegmentRow};
-use tarn_rows::wallet::{BalanceRow, GrantRow, HoldRow, HoldState};
+use tarn_rows::wallet::{BalanceRow, GrantRow, HoldRow, HoldState, WalletRow};
 use tarn_rows::{Page, TenantScope};
 
 use super::calls;
@@ -25,6 +25,10 @@ calls! { ledger {
     balance(scope: &TenantScope, account: &AccountId) -> Option<BalanceRow>;
     lock_wallets(scope: &TenantScope) -> ();
     ledger_audit() -> AuditRow;
+} }
+
+calls! { wallet {
+    wallet(scope: &TenantScope) -> WalletRow;
 } }
 
 calls! { grants {

@@ -2,6 +2,7 @@ use tarn_billing::account::AccountKind;
 use tarn_billing::grant::GrantKind;
 use tarn_billing::money::Micros;
 use tarn_billing::transfer::TransferKind;
+use tarn_protocol::ids::GrantId;
 use tarn_rows::Page;
 use tarn_rows::ledger::{Posting, TransferRow};
 use tarn_rows::wallet::{GrantRow, HoldRow, HoldState};
@@ -19,6 +20,7 @@ on_both_engines! {
     a_grant_is_drawn_by_compare_and_set,
     one_external_payment_is_credited_once,
     a_wallet_does_not_overflow,
+    a_wallet_is_read_whole_in_one_statement,
 }
 
 async fn audit(store: &Store) -> u64 {
@@ -181,4 +183,41 @@ async fn a_wallet_does_not_overflow(store: Store, _url: String) {
     let refused = change!(store, tx => tx.post_transfer(&more).await).await.unwrap_err();
     assert!(matches!(refused, StoreError::Check { .. }), "{refused:?}");
     audit(&store).await;
+}
+
+async fn a_wallet_is_read_whole_in_one_statement(store: Store, _url: String) {
+    let (scope, _) = funded_tenant(&store, 10_000_000).await;
+    let (other, _) = funded_tenant(&store, 7).await;
+    let (_, gpus) = host(&store, 1).await;
+    offer(&store).await;
+    let runs = instance(&store, &scope).await;
+    let segment = segment_row(&runs, &gpus[0].uuid, 1);
+    let (owner, opened) = (scope.clone(), segment.clone());
+    change!(store, tx => tx.insert_segment(&owner, &opened).await).await.unwrap();
+    for number in 0..2 {
+        let grant = GrantRow {
+            id: id!(GrantId),
+            tenant_id: scope.tenant_id().clone(),
+            kind: GrantKind::Promo,
+            priority: number,
+            granted_micros: Micros::new(10),
+            remaining_micros: Micros::new(3),
+            expires_at: (number == 1).then(|| at(90)),
+            created_at: at(number),
+        };
+        let owner = scope.clone();
+        assert!(change!(store, tx => tx.insert_grant(&owner, &grant).await).await.unwrap());
+    }
+    let mut tx = store.reader().await.unwrap();
+    let wallet = tx.wallet(&scope).await.unwrap();
+    let mut balances = tx.balances(&scope).await.unwrap();
+    balances.sort_by(|one, next| one.account_id.cmp(&next.account_id));
+    assert_eq!(wallet.balances, balances);
+    assert_eq!((wallet.grants.len(), &wallet.grants), (2, &tx.grants(&scope).await.unwrap()));
+    assert_eq!(wallet.burning.len(), 1);
+    let burning = &wallet.burning[0];
+    assert_eq!((&burning.segment_id, burning.micros_per_hour), (&segment.id, segment.micros_per_hour));
+    assert_eq!(burning.exhausts_at, segment.exhausts_at);
+    let other = tx.wallet(&other).await.unwrap();
+    assert_eq!((other.grants.len(), other.burning.len()), (0, 0), "nothing of another tenant");
 }
