@@ -34,6 +34,8 @@ pub enum Answer {
     Reply(Reply),
     /// With the chunk's descriptor, which is closed once sent.
     Chunk(Reply, OwnedFd),
+    /// With the probes' descriptors, which stay the desk's: see [`Desk::probe_descriptors`].
+    Probes(Reply),
     /// `Release` has no reply.
     Silent,
     /// What other clients already sent may change the answer: ask again when that is taken in.
@@ -128,7 +130,7 @@ impl<M: DonorMemory> Desk<M> {
             Some(Op::Lease) => self.lease(caller, request, now, last_call),
             Some(Op::Release) => self.release(caller, LeaseId(request.lease), now),
             Some(Op::Register) => self.register(caller, request),
-            Some(Op::Probe) => Ok(self.probe(request, now)),
+            Some(Op::Probe) => Ok(self.probe(now)),
             Some(Op::Settle) if !last_call => Ok(Answer::Later),
             Some(Op::Settle) => {
                 self.look();
@@ -257,26 +259,33 @@ impl<M: DonorMemory> Desk<M> {
         }
     }
 
-    fn probe(&mut self, request: &Request, now: Duration) -> Answer {
-        let donor = Donor(request.donor as usize);
-        let Some(place) = self.probes.get_mut(donor.0) else {
-            return Answer::Reply(Reply::new(Status::BadRequest));
-        };
-        if place.is_none() {
-            match self.memory.create(donor, CHUNK_UNIT) {
-                Ok((handle, descriptor)) => *place = Some(Probe { handle, descriptor, last_used_at: now }),
-                Err(refused) => return Answer::Reply(driver_refusal(refused)),
+    /// Every donor's probe, made where there is none.
+    fn probe(&mut self, now: Duration) -> Answer {
+        let mut reply = Reply { lease: 0, bytes: 0, ..Reply::new(Status::Ok) };
+        for (at, place) in self.probes.iter_mut().enumerate() {
+            let bit = 1 << at;
+            if place.is_none() {
+                match self.memory.create(Donor(at), CHUNK_UNIT) {
+                    Ok((handle, descriptor)) => {
+                        *place = Some(Probe { handle, descriptor, last_used_at: now });
+                    }
+                    Err(DriverRefusal { code: DRIVER_OUT_OF_MEMORY }) => reply.lease |= bit,
+                    Err(refused) => {
+                        tracing::debug!(donor = at, code = refused.code, "no probe can be made");
+                    }
+                }
+            }
+            if let Some(probe) = place {
+                probe.last_used_at = now;
+                reply.bytes |= bit;
             }
         }
-        let copy = place.as_mut().and_then(|probe| {
-            probe.last_used_at = now;
-            probe.descriptor.try_clone().ok()
-        });
-        match copy {
-            Some(descriptor) => Answer::Chunk(Reply::new(Status::Ok), descriptor),
-            // Out of descriptors for a moment.
-            None => Answer::Reply(Reply::new(Status::Limited)),
-        }
+        Answer::Probes(reply)
+    }
+
+    /// What an [`Answer::Probes`] carries, in the order of the donors.
+    pub fn probe_descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.probes.iter().flatten().map(|probe| probe.descriptor.as_fd())
     }
 
     fn look_soon(&mut self, now: Duration) {
@@ -303,16 +312,5 @@ impl<M: DonorMemory> Desk<M> {
     fn publish(&mut self) -> Result<(), JournalError> {
         self.pages.publish(self.ledger.accounts());
         self.journal.compact(&self.ledger)
-    }
-}
-
-impl Answer {
-    /// The reply and the descriptor to send with it.
-    pub fn parts(&self) -> Option<(Reply, Option<BorrowedFd<'_>>)> {
-        match self {
-            Self::Reply(reply) => Some((*reply, None)),
-            Self::Chunk(reply, descriptor) => Some((*reply, Some(descriptor.as_fd()))),
-            Self::Silent | Self::Later => None,
-        }
     }
 }

@@ -84,6 +84,11 @@ impl Observer {
         self.ledger.ledger().donors().collect()
     }
 
+    /// How often a process imported memory of the donors to see whether it reaches them; the others took its word.
+    pub fn reach_proofs(&self) -> u64 {
+        self.local.local().reached.proofs()
+    }
+
     /// The processes that said hello and have not gone.
     pub fn processes(&self) -> Vec<ProcessFigures> {
         let high = self.ledger.ledger().slots_high.load(Acquire) as usize;

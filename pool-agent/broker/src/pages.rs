@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use tarn_protocol::broker_wire::{LOCAL_PAGE_BYTES, LedgerPage, LocalSlot, SLOTS_MAX, VERSION};
+use tarn_protocol::broker_wire::{LOCAL_PAGE_BYTES, LedgerPage, LocalPage, LocalSlot, SLOTS_MAX, VERSION};
 
 use crate::admission::Numbered;
 use crate::ledger::Account;
@@ -58,9 +58,13 @@ impl Mapping {
     }
 
     pub(crate) fn slots(&self) -> &[LocalSlot] {
+        &self.local().slots
+    }
+
+    pub(crate) fn local(&self) -> &LocalPage {
         assert!(self.bytes >= LOCAL_PAGE_BYTES, "the local page is mapped whole");
-        // SAFETY: as in `ledger`, for an array of `SLOTS_MAX` slots of atomics.
-        unsafe { std::slice::from_raw_parts(self.at.cast::<LocalSlot>().as_ptr(), SLOTS_MAX) }
+        // SAFETY: as in `ledger`, for a page of atomics.
+        unsafe { self.at.cast::<LocalPage>().as_ref() }
     }
 }
 

@@ -5,7 +5,7 @@
 //! so that a process never sees "out of memory" for bytes that another gave back before it asked.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -279,9 +279,13 @@ impl<M: DonorMemory> Server<M> {
 
     fn send(&mut self, client: Client, answer: &Answer, now: Duration) -> Result<(), ServeError> {
         let Some(peer) = self.peers.get(&client) else { return Ok(()) };
-        let Some((reply, descriptor)) = answer.parts() else { return Ok(()) };
-        let descriptors: &[_] = descriptor.as_slice();
-        match wire::send_reply(&peer.socket, reply, descriptors) {
+        let (reply, descriptors): (_, Vec<BorrowedFd<'_>>) = match answer {
+            Answer::Reply(reply) => (*reply, Vec::new()),
+            Answer::Chunk(reply, descriptor) => (*reply, vec![descriptor.as_fd()]),
+            Answer::Probes(reply) => (*reply, self.desk.probe_descriptors().collect()),
+            Answer::Silent | Answer::Later => return Ok(()),
+        };
+        match wire::send_reply(&peer.socket, reply, &descriptors) {
             Ok(()) => Ok(()),
             Err(WireError::Closed) => self.part(client, now),
             Err(error) => {

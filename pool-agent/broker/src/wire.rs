@@ -12,12 +12,12 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
-use tarn_protocol::broker_wire::{Reply, Request};
+use tarn_protocol::broker_wire::{DONORS_MAX, Reply, Request};
 
 /// Most descriptors a reply carries.
-const DESCRIPTORS_MAX: usize = 2;
-/// Room for descriptors that a misbehaving peer sends; the kernel itself closes what does not fit.
-const INBOUND_MAX: usize = 8;
+const DESCRIPTORS_MAX: usize = DONORS_MAX;
+/// Room for the descriptors of one message; the kernel itself closes what a misbehaving peer sends beyond.
+const INBOUND_MAX: usize = DESCRIPTORS_MAX;
 
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {

@@ -10,7 +10,8 @@
 //!
 //! * [`table`]: the one list of intercepted symbols, from which exports, address map and coverage test derive.
 //! * [`entry`]: what each intercepted call does, by family. [`real`]: the real driver. [`abi`]: its types.
-//! * [`pool`]: this process's view of the pool; [`link`]: the broker connection; [`account`]: bytes charged against the cap.
+//! * [`pool`]: this process's view of the pool; [`link`]: the broker connection; [`reach`]: which
+//!   donors count; [`account`]: bytes charged against the cap.
 //! * [`placement`]: where a request goes, as values; [`stitch`]: carrying a plan out, or undoing it.
 //! * [`blocks`], [`handles`]: what this process has allocated.
 
@@ -27,6 +28,7 @@ mod log;
 mod pages;
 mod placement;
 mod pool;
+mod reach;
 mod real;
 mod seat;
 mod socket;

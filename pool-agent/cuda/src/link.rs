@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tarn_protocol::broker_wire::{CHUNK_RDMA, Op, Reply, Request, SLOT_NONE, Status};
+use tarn_protocol::broker_wire::{CHUNK_RDMA, DONORS_MAX, Op, Reply, Request, SLOT_NONE, Status};
 
 use crate::account::Account;
 use crate::log;
@@ -34,6 +34,17 @@ pub(crate) struct Chunk {
     pub(crate) rdma: bool,
     pub(crate) descriptor: OwnedFd,
 }
+
+/// Descriptors of donors' granules, to prove that they can be imported.
+#[derive(Debug)]
+pub(crate) struct Probes {
+    /// The mask of donors that are in use by others to the last granule.
+    pub(crate) full: u16,
+    pub(crate) offered: Vec<(usize, OwnedFd)>,
+}
+
+/// A reply and what came with it.
+type Message = (Reply, Vec<OwnedFd>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LinkError {
@@ -71,7 +82,7 @@ pub(crate) struct Link {
     returned: AtomicBool,
 }
 
-fn monotonic_ms() -> u64 {
+pub(crate) fn monotonic_ms() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the out-pointer outlives the call.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
@@ -106,8 +117,13 @@ impl Link {
 
     /// Whether donor memory can be had: connected now, or after one new attempt.
     pub(crate) fn alive(&self, account: &Account) -> bool {
+        self.alive_now() || self.connected(&mut self.lock(), account).is_ok()
+    }
+
+    /// Whether there is a connection, without an attempt to make one.
+    pub(crate) fn alive_now(&self) -> bool {
         let fd = self.fd.load(Ordering::Acquire);
-        (fd >= 0 && socket::connected(fd)) || self.connected(&mut self.lock(), account).is_ok()
+        fd >= 0 && socket::connected(fd)
     }
 
     /// Leases up to `bytes` from `donor`; less only if not `exact`.
@@ -151,28 +167,22 @@ impl Link {
         self.returned.store(true, Ordering::Release);
     }
 
-    /// A descriptor of a granule of each donor, only to be imported and dropped. All are asked for before the first answer is
-    /// awaited: when a thousand processes start at once, every wait costs each of them a turn of the processor.
-    pub(crate) fn probe(&self, donors: &[usize], account: &Account) -> Vec<Result<OwnedFd, LinkError>> {
+    /// A descriptor of a granule of each donor, only to be imported and dropped. Asked together with the greeting: when a thousand
+    /// processes start at once, every wait costs each of them a turn of the processor.
+    pub(crate) fn probe(&self, account: &Account) -> Result<Probes, LinkError> {
+        let request = Request::new(Op::Probe);
         let mut state = self.lock();
-        let answers = self.connected(&mut state, account).and_then(|socket| {
-            for &donor in donors {
-                let donor = u32::try_from(donor).unwrap_or(u32::MAX);
-                socket.send(Request { donor, ..Request::new(Op::Probe) })?;
-            }
-            donors.iter().map(|_| socket.receive()).collect::<Result<Vec<_>, Gone>>()
-        });
-        let Ok(answers) = answers else {
-            self.disconnect(&mut state);
-            return donors.iter().map(|_| Err(LinkError::Gone)).collect();
+        let along = self.reconnect(&mut state, account, Some(request))?;
+        let (reply, descriptors) = match along {
+            Some(answer) => answer,
+            None => self.ask(&mut state, request, account)?,
         };
-        let judged =
-            answers.into_iter().map(|(reply, mut descriptors)| match (status(&reply), descriptors.pop()) {
-                (Some(Status::Ok), Some(descriptor)) => Ok(descriptor),
-                (Some(Status::OutOfMemory), _) => Err(LinkError::OutOfMemory),
-                _ => Err(LinkError::Refused),
-            });
-        judged.collect()
+        if !reply.ok() {
+            return Err(LinkError::Refused);
+        }
+        let donors = (0..DONORS_MAX).filter(|donor| reply.bytes & (1 << donor) != 0);
+        let full = u16::try_from(reply.lease).unwrap_or(0);
+        Ok(Probes { full, offered: donors.zip(descriptors).collect() })
     }
 
     /// As [`Link::settle`], if this process gave anything back since: a program that frees and looks must see what it freed.
@@ -202,12 +212,7 @@ impl Link {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ask(
-        &self,
-        state: &mut State,
-        request: Request,
-        account: &Account,
-    ) -> Result<(Reply, Vec<OwnedFd>), Gone> {
+    fn ask(&self, state: &mut State, request: Request, account: &Account) -> Result<Message, Gone> {
         let socket = self.connected(state, account)?;
         let answer = socket.send(request).and_then(|()| socket.receive());
         if answer.is_err() {
@@ -216,28 +221,49 @@ impl Link {
         answer
     }
 
-    /// The socket, connected; a broken one is replaced, at most every [`RETRY_AFTER_MS`].
+    /// The socket, connected.
     fn connected<'a>(&self, state: &'a mut State, account: &Account) -> Result<&'a Socket, Gone> {
-        if state.socket.as_ref().is_some_and(|socket| !socket::connected(socket.raw())) {
-            self.disconnect(state);
-        }
-        if state.socket.is_none() {
-            let now = monotonic_ms();
-            if now < self.retry_at_ms.load(Ordering::Relaxed) {
-                return Err(Gone);
-            }
-            self.retry_at_ms.store(now + RETRY_AFTER_MS, Ordering::Relaxed);
-            let socket = self.greet(&state.leases, account)?;
-            self.fd.store(socket.raw(), Ordering::Release);
-            state.socket = Some(socket);
-        }
+        self.reconnect(state, account, None)?;
         state.socket.as_ref().ok_or(Gone)
     }
 
+    /// Replaces a broken or missing socket, at most every [`RETRY_AFTER_MS`]. Then, `along` is asked with the greeting, and its answer
+    /// returned.
+    fn reconnect(
+        &self,
+        state: &mut State,
+        account: &Account,
+        along: Option<Request>,
+    ) -> Result<Option<Message>, Gone> {
+        if state.socket.as_ref().is_some_and(|socket| !socket::connected(socket.raw())) {
+            self.disconnect(state);
+        }
+        if state.socket.is_some() {
+            return Ok(None);
+        }
+        let now = monotonic_ms();
+        if now < self.retry_at_ms.load(Ordering::Relaxed) {
+            return Err(Gone);
+        }
+        self.retry_at_ms.store(now + RETRY_AFTER_MS, Ordering::Relaxed);
+        let (socket, answer) = self.greet(&state.leases, account, along)?;
+        self.fd.store(socket.raw(), Ordering::Release);
+        state.socket = Some(socket);
+        Ok(answer)
+    }
+
     /// Connects and says hello; tells a new broker of the leases that this process holds.
-    fn greet(&self, leases: &BTreeMap<u64, Lease>, account: &Account) -> Result<Socket, Gone> {
+    fn greet(
+        &self,
+        leases: &BTreeMap<u64, Lease>,
+        account: &Account,
+        along: Option<Request>,
+    ) -> Result<(Socket, Option<Message>), Gone> {
         let socket = Socket::connect(&self.path)?;
         socket.send(Request { nonce: self.nonce, ..Request::new(Op::Hello) })?;
+        if let Some(along) = along {
+            socket.send(along)?;
+        }
         let (reply, files) = socket.receive()?;
         let [ledger, local] = files.as_slice() else {
             log::warn(&format!("cuda: the broker refused this process with status {}", reply.status));
@@ -247,6 +273,7 @@ impl Link {
             log::warn("cuda: no slot free, this process's local bytes are not counted");
         }
         let pages = Pages::map(ledger, local, reply.slot).ok_or(Gone)?;
+        let answer = along.map(|_| socket.receive()).transpose()?;
         for (&lease, held) in leases {
             let claim = Request { lease, donor: held.donor, bytes: held.bytes, ..Request::new(Op::Register) };
             socket.send(claim)?;
@@ -258,7 +285,7 @@ impl Link {
         // Leaked on purpose: another thread may be reading the old ones.
         self.pages.store(Box::into_raw(Box::new(pages)), Ordering::Release);
         account.show(self.pages());
-        Ok(socket)
+        Ok((socket, answer))
     }
 
     fn disconnect(&self, state: &mut State) {

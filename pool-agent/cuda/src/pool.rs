@@ -3,19 +3,19 @@
 //! One value a process, made lazily. A forked child makes its own: it drops the inherited connection without a word (the parent
 //! owns the leases) and starts with nothing allocated, as the driver itself does.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 
 use tarn_protocol::pool_config::PoolConfig;
 
-use crate::abi::{HANDLE_POSIX_FD, Opaque, SUCCESS};
+use crate::abi::{Opaque, SUCCESS};
 use crate::account::Account;
 use crate::blocks::Blocks;
 use crate::handles::Handles;
-use crate::link::{Link, LinkError};
+use crate::link::Link;
 use crate::placement::{Cards, Rules};
-use crate::{log, real, seat};
+use crate::{log, reach, real, seat};
 
 /// Buffer ids of spilled blocks start here, out of the way of the driver's own.
 const FIRST_BLOCK_ID: u64 = 1 << 62;
@@ -211,30 +211,30 @@ impl Pool {
         let mut order: Vec<usize> = (0..self.config.donors.len()).collect();
         order.sort_by_key(|&at| std::cmp::Reverse(self.config.donors[at].read_mb_per_second));
         let mut total_bytes = self.config.primary_bytes().get();
-        let mut donors = Vec::new();
-        if !order.is_empty() && !self.link.alive(&self.account) {
-            log::warn("cuda: no broker answers: showing the primary alone");
-            return Frozen { total_bytes, donors };
+        if order.is_empty() {
+            return Frozen { total_bytes, donors: order };
         }
+        let Ok(reached) = reach::reached(&self.link, &self.account) else {
+            log::warn("cuda: no broker answers: showing the primary alone");
+            return Frozen { total_bytes, donors: Vec::new() };
+        };
         let capacities: Vec<u64> = self
             .link
             .pages()
             .map(|pages| pages.donors().map(|donor| donor.capacity_bytes).collect())
             .unwrap_or_default();
-        let probes = self.link.probe(&order, &self.account);
-        for (at, probe) in order.into_iter().zip(probes) {
+        order.retain(|&at| {
             let capacity = capacities.get(at).copied().unwrap_or(0);
-            if capacity > 0 && reaches(probe) {
+            let counted = capacity > 0 && reached & (1 << at) != 0;
+            if counted {
                 total_bytes += capacity;
-                donors.push(at);
             } else {
-                log::warn(&format!(
-                    "cuda: donor {} is out of reach and not counted",
-                    self.config.donors[at].uuid
-                ));
+                let uuid = &self.config.donors[at].uuid;
+                log::warn(&format!("cuda: donor {uuid} is out of reach and not counted"));
             }
-        }
-        Frozen { total_bytes, donors }
+            counted
+        });
+        Frozen { total_bytes, donors: order }
     }
 
     /// Donor bytes free now, over the donors that this process reaches: nothing when the broker is gone.
@@ -295,23 +295,4 @@ impl Pool {
 /// The descriptor's number for a driver call that takes it in place of a pointer; the driver closes nothing.
 pub(crate) fn as_pointer(descriptor: &impl AsRawFd) -> *mut std::ffi::c_void {
     std::ptr::without_provenance_mut(usize::try_from(descriptor.as_raw_fd()).unwrap_or(usize::MAX))
-}
-
-/// Whether this process can import memory of a donor: by doing it.
-fn reaches(probe: Result<OwnedFd, LinkError>) -> bool {
-    let descriptor = match probe {
-        Ok(descriptor) => descriptor,
-        // A full donor cannot be probed; others of the tenant use it, so it is there.
-        Err(LinkError::OutOfMemory) => return true,
-        Err(LinkError::Gone | LinkError::Refused) => return false,
-    };
-    let mut handle = 0;
-    // SAFETY: for POSIX descriptors the driver takes the number in place of the pointer; the out-pointer outlives the call.
-    let imported = unsafe { real::mem_import(&raw mut handle, as_pointer(&descriptor), HANDLE_POSIX_FD) };
-    if imported != SUCCESS {
-        return false;
-    }
-    // SAFETY: the handle was just imported and is used nowhere else.
-    unsafe { real::mem_release(handle) };
-    true
 }

@@ -5,12 +5,12 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use tarn_protocol::broker_wire::{Reply, Request};
+use tarn_protocol::broker_wire::{DONORS_MAX, Reply, Request};
 
 /// A broker that does not answer within this is treated as gone. Creating 20 GiB takes 0.1 s, and others may be in the queue.
 const ANSWER_WITHIN_SECONDS: i64 = 10;
 /// Most descriptors a reply carries.
-const DESCRIPTORS_MAX: usize = 2;
+const DESCRIPTORS_MAX: usize = DONORS_MAX;
 
 /// The connection failed; nothing more is known or needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -109,7 +109,7 @@ impl Socket {
     pub(crate) fn receive(&self) -> Result<(Reply, Vec<OwnedFd>), Gone> {
         let mut packet = [0u8; Reply::BYTES];
         // Aligned for control messages, and roomy enough for the descriptors.
-        let mut control = [0u64; 8];
+        let mut control = [0u64; 2 + (DESCRIPTORS_MAX * size_of::<RawFd>()).div_ceil(8)];
         let mut part = libc::iovec { iov_base: packet.as_mut_ptr().cast(), iov_len: packet.len() };
         let received = loop {
             // SAFETY: an all-zero header is valid; every pointer put in it outlives the call, with its length.

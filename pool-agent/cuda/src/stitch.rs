@@ -182,6 +182,7 @@ pub(crate) fn borrow(pool: &Pool, donor: usize, bytes: u64, want: Want) -> Resul
     if code != SUCCESS {
         pool.link.release(chunk.lease, &pool.account);
         crate::log::warn(&format!("cuda: a chunk of donor {donor} cannot be imported: code {code}"));
+        crate::reach::doubt(&pool.link);
         return Err(code);
     }
     Ok((handle, chunk.bytes, chunk.lease))

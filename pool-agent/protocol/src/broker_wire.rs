@@ -2,14 +2,16 @@
 //!
 //! A client sends one [`Request`] per packet and, except for [`Op::Release`], reads one [`Reply`]. A reply to `Hello` or `Observe`
 //! carries two descriptors: the read-only ledger page, then the local page. A reply to `Lease` carries one: the donor chunk, as
-//! exported by the driver; so does a reply to `Probe`. Descriptors sent *to* the broker are closed unread. The broker learns who
+//! exported by the driver; a reply to `Probe` one for every donor in its mask. Descriptors sent *to* the broker are closed unread. The broker learns who
 //! calls from `SO_PEERCRED`, never from a message. Numbers are native-endian: both ends are one machine. Both pages are sealed
 //! against resizing, the ledger page also against writing.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use crate::reach::ReachTable;
+
 /// Version of this shape; a broker refuses any other with [`Status::BadVersion`].
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Most donors a pool can have.
 pub const DONORS_MAX: usize = 15;
 /// Client processes with a slot in the local page.
@@ -27,8 +29,9 @@ pub enum Op {
     Release = 3,
     /// After a broker restart: this process still holds `lease`, of `bytes`, on `donor`.
     Register = 4,
-    /// A descriptor of a granule of donor `donor` that is nobody's lease: importing it (and dropping it) proves that this process
-    /// reaches the card. No card is advertised to a tenant before that.
+    /// A descriptor of a granule of every donor, nobody's lease: importing it (and dropping it) proves that this process reaches the
+    /// card. No card is advertised to a tenant before that. The reply's `bytes` is the mask of donors (bit = index) whose descriptor
+    /// comes along, in order; `lease` the mask of donors too full to be tried.
     Probe = 5,
     /// First message of a connection that only reads the pages: no slot, no leases. For the agent and the NVML stand-in.
     Observe = 6,
@@ -267,10 +270,19 @@ impl LedgerPage {
     }
 }
 
-/// Length of the local page, an array of [`LocalSlot`].
-pub const LOCAL_PAGE_BYTES: usize = SLOTS_MAX * size_of::<LocalSlot>();
+/// Length of the local page.
+pub const LOCAL_PAGE_BYTES: usize = size_of::<LocalPage>();
 
-/// The local page: one slot a client process, in which that process alone keeps what it took from the primary.
+/// The local page, which client processes write.
+#[derive(Debug)]
+#[repr(C)]
+pub struct LocalPage {
+    pub slots: [LocalSlot; SLOTS_MAX],
+    /// What processes have proven to reach, for those that start beside them.
+    pub reached: ReachTable,
+}
+
+/// One slot a client process, in which that process alone keeps what it took from the primary.
 /// The broker zeroes the slot when the connection closes, so a killed process leaves nothing behind.
 #[derive(Debug)]
 #[repr(C)]

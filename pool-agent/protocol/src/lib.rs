@@ -7,6 +7,7 @@
 //! * [`hardware`]: what an agent found on its host, and the certificates of its links.
 //! * [`pool_config`]: the document that the agent writes for one pool; broker and stand-ins read it.
 //! * [`broker_wire`]: the fixed-size messages between a stand-in and its broker.
+//! * [`reach`]: which donors a process proved to reach, as its neighbours read it.
 //! * [`probe`]: the kernels that prove a link, and their pattern.
 //! * [`control`]: the HTTP documents between agent and control plane.
 
@@ -16,4 +17,5 @@ pub mod hardware;
 pub mod ids;
 pub mod pool_config;
 pub mod probe;
+pub mod reach;
 pub mod units;
