@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::GpuUuid;
-use crate::units::Bytes;
+use crate::units::{Bytes, MonoMillis};
 
 /// How two cards reach each other. Ordered: a later variant is never worse than an earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -126,8 +126,63 @@ pub struct LinkProbe {
     pub write_mb_per_second: u64,
     pub latency_nanos: u64,
     pub driver_version: String,
+    /// `translating`, `off`, or `None` when it cannot be told.
     pub iommu: Option<String>,
     pub bytes_tested: Bytes,
+    /// What the verdict rests on; `None` from agents that did not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<LinkEvidence>,
+}
+
+/// What a certificate rests on beside its figures, and what keeps its grade down.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkEvidence {
+    /// When, on the host's monotonic clock; the date is the control plane's.
+    pub mono_ms: Option<MonoMillis>,
+    pub occasion: String,
+    /// `open`, `stock` or `patched`, when it can be told.
+    pub kernel_module: Option<String>,
+    /// Of the card that owns the memory.
+    pub bar1_bytes: Bytes,
+    pub memory_bytes: Bytes,
+    /// Access control on the way sends peer traffic through the CPU; `None` when it cannot be told.
+    pub acs_redirect: Option<bool>,
+    pub display_active: bool,
+    pub mig_enabled: bool,
+    /// Decimal megabytes per second and direction over all NVLinks of the pair; 0 when it cannot be told.
+    pub nominal_mb_per_second: u64,
+    pub rates: LinkRates,
+    pub atomics: Vec<AtomicTrial>,
+    /// Why the grade is no better: a code, what was found and what can be done, for people.
+    pub limits: Vec<LinkLimit>,
+}
+
+/// Decimal megabytes per second; 0 when not measured.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkRates {
+    /// By kernel, with copies in the other direction at the same time.
+    pub loaded_read_mb_per_second: u64,
+    pub loaded_write_mb_per_second: u64,
+    /// By copy engine, out of the peer's memory and into it.
+    pub copy_out_mb_per_second: u64,
+    pub copy_in_mb_per_second: u64,
+}
+
+/// One kind of read-modify-write, by both cards at once on the same word.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AtomicTrial {
+    /// `add_u32`, `add_f32`, `cas_u32` or `red_u64`.
+    pub kind: String,
+    pub expected: u64,
+    pub found: u64,
+    /// Operations per second of the card at the far end; 0 when not measured.
+    pub per_second: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkLimit {
+    pub code: String,
+    pub detail: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,14 +1,20 @@
-//! The kernels that prove a link with data, as PTX that any card from Volta on compiles.
+//! The kernels that prove a link with data, as PTX that any card from Volta on compiles: no host needs a toolkit.
 //!
-//! All parameters are 64 bits wide. Launch one-dimensional grids of any size; `write` and `read` stride over the grid.
+//! All parameters are 64 bits wide. Launch one-dimensional grids of any size; all but the atomics and [`CHASE`] stride over the grid.
 //!
 //! | entry | parameters | effect |
 //! |---|---|---|
 //! | [`WRITE`] | `dst`, `words`, `seed` | 32-bit word `i` of `dst` becomes [`mix`]`(seed, i)` |
 //! | [`READ`] | `src`, `words`, `seed`, `mismatches` | adds the number of differing words to the `u64` at `mismatches` |
-//! | [`ATOMICS`] | `target`, `adds` | every thread adds 1 to the `u32` at `target`, `adds` times, at system scope |
+//! | [`ATOMICS`] | `target`, `adds` | every thread adds 1 to the `u32` at `target`, `adds` times |
+//! | [`FLOATS`] | `target`, `adds` | the same with the `f32` at `target` |
+//! | [`SWAPS`] | `target`, `adds`, `tries` | the same with the `u32`, by compare-and-swap; a thread gives up after `tries` in vain |
+//! | [`REDUCTIONS`] | `target`, `adds` | the same with the `u64`, by reductions |
+//! | [`STREAM_IN`] | `src`, `quads`, `passes`, `sink` | reads all `quads` of 16 bytes, `passes` times |
+//! | [`STREAM_OUT`] | `dst`, `quads`, `passes`, `seed` | writes all `quads` of 16 bytes, `passes` times |
+//! | [`CHASE`] | `first`, `steps`, `sink` | follows the address at `first`, `steps` times; one thread |
 //!
-//! The simulated driver knows these entries by name and computes the same in host memory.
+//! Every atomic is at system scope. The simulated driver knows these entries by name and computes the same in host memory.
 
 /// The module's text.
 pub const PTX: &str = include_str!("probe.ptx");
@@ -16,6 +22,12 @@ pub const PTX: &str = include_str!("probe.ptx");
 pub const WRITE: &str = "tarn_probe_write";
 pub const READ: &str = "tarn_probe_read";
 pub const ATOMICS: &str = "tarn_probe_atomics";
+pub const FLOATS: &str = "tarn_probe_floats";
+pub const SWAPS: &str = "tarn_probe_swaps";
+pub const REDUCTIONS: &str = "tarn_probe_reductions";
+pub const STREAM_IN: &str = "tarn_probe_stream_in";
+pub const STREAM_OUT: &str = "tarn_probe_stream_out";
+pub const CHASE: &str = "tarn_probe_chase";
 
 /// The pattern's word `index`; only the low 32 bits of both arguments matter.
 pub const fn mix(seed: u64, index: u64) -> u32 {
@@ -36,7 +48,9 @@ mod tests {
 
     #[test]
     fn the_text_has_the_entries_that_are_named() {
-        for entry in [WRITE, READ, ATOMICS] {
+        let entries = [WRITE, READ, ATOMICS, FLOATS, SWAPS, REDUCTIONS, STREAM_IN, STREAM_OUT, CHASE];
+        assert_eq!(PTX.matches(".visible .entry ").count(), entries.len());
+        for entry in entries {
             assert_eq!(PTX.matches(&format!(".visible .entry {entry}(")).count(), 1);
         }
     }

@@ -70,6 +70,7 @@ impl Prober {
                 .iommu_translating
                 .map(|on| if on { "translating" } else { "off" }.to_owned()),
             bytes_tested: Bytes::new(measured.bytes_tested),
+            evidence: None,
         }
     }
 

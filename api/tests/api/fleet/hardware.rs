@@ -104,5 +104,6 @@ pub fn probe(host: u32, from: u32, to: u32, class: LinkClass) -> LinkProbe {
         driver_version: "580.95.05".into(),
         iommu: None,
         bytes_tested: Bytes::mib(64),
+        evidence: None,
     }
 }

@@ -137,6 +137,7 @@ async fn a_new_certificate_supersedes_the_old_one_and_its_order(store: Store, _u
             driver_version: "580.1".to_owned(),
             iommu: None,
             bytes_tested: Bytes::mib(64),
+            evidence: None,
         }),
         created_at: at(seconds),
         superseded_at: None,
