@@ -1,7 +1,7 @@
 //! What can be broken while the host runs. A fault is written into the shared state and takes effect at the next driver
 //! call of any process; cards are named by index or UUID on the command line, by index here.
 
-use crate::layout::{GPUS_MAX, LinkState, State, XIDS_MAX, Xid};
+use crate::layout::{GPUS_MAX, KERNELS_CRASH, KERNELS_HANG, LinkState, State, XIDS_MAX, Xid};
 
 /// Links are ordered pairs `from → to`: `from` executes, `to` owns the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +31,26 @@ pub enum Fault {
     },
     /// Read-modify-write across the link loses updates.
     AtomicsMissing {
+        from: usize,
+        to: usize,
+    },
+    /// Writes to the upper half of every allocation change nothing.
+    UpperHalfVanishes {
+        from: usize,
+        to: usize,
+    },
+    /// Kernel writes change nothing while another stream keeps the link busy.
+    VanishUnderLoad {
+        from: usize,
+        to: usize,
+    },
+    /// A kernel that touches memory across the link never ends.
+    KernelsHang {
+        from: usize,
+        to: usize,
+    },
+    /// A kernel that touches memory across the link takes its process down.
+    KernelsCrash {
         from: usize,
         to: usize,
     },
@@ -79,6 +99,12 @@ impl Fault {
             Self::P2pWritesVanish { from, to } => link(state, card(from)?, card(to)?).writes_vanish = 1,
             Self::P2pEnableFails { from, to } => link(state, card(from)?, card(to)?).enable_fails = 1,
             Self::AtomicsMissing { from, to } => link(state, card(from)?, card(to)?).atomics_missing = 1,
+            Self::UpperHalfVanishes { from, to } => {
+                link(state, card(from)?, card(to)?).upper_half_vanishes = 1;
+            }
+            Self::VanishUnderLoad { from, to } => link(state, card(from)?, card(to)?).vanish_under_load = 1,
+            Self::KernelsHang { from, to } => link(state, card(from)?, card(to)?).kernels = KERNELS_HANG,
+            Self::KernelsCrash { from, to } => link(state, card(from)?, card(to)?).kernels = KERNELS_CRASH,
             Self::Temperature { gpu, celsius } => {
                 state.gpus[card(gpu)?].temperature_c = celsius.saturating_add(1);
             }
@@ -106,9 +132,7 @@ fn raise_xid(state: &mut State, gpu: usize, code: u32) {
 }
 
 fn clear(state: &mut State) {
-    let sound =
-        LinkState { lost: 0, writes_vanish: 0, enable_fails: 0, atomics_missing: 0, degraded_percent: 0 };
-    state.links = [[sound; GPUS_MAX]; GPUS_MAX];
+    state.links = [[LinkState::default(); GPUS_MAX]; GPUS_MAX];
     for gpu in &mut state.gpus {
         gpu.lost = 0;
         gpu.temperature_c = 0;

@@ -9,7 +9,7 @@ pub const ALLOCATIONS_MAX: usize = 65_536;
 pub const REFERENCES_MAX: usize = 262_144;
 pub const XIDS_MAX: usize = 64;
 pub const MAGIC: u64 = u64::from_le_bytes(*b"tarn-sim");
-pub const LAYOUT_VERSION: u32 = 1;
+pub const LAYOUT_VERSION: u32 = 2;
 
 /// The whole file: the lock, then what it guards.
 #[repr(C)]
@@ -73,7 +73,7 @@ pub struct GpuState {
 }
 
 #[repr(C)]
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct LinkState {
     pub lost: u32,
     pub writes_vanish: u32,
@@ -81,7 +81,17 @@ pub struct LinkState {
     pub atomics_missing: u32,
     /// Percent of bandwidth taken away.
     pub degraded_percent: u32,
+    /// Writes to the upper half of an allocation change nothing, as beyond a window that is too small.
+    pub upper_half_vanishes: u32,
+    /// Kernel writes change nothing while another stream keeps the link busy.
+    pub vanish_under_load: u32,
+    /// One of `KERNELS_…`.
+    pub kernels: u32,
 }
+
+/// What a kernel that touches memory across a link does.
+pub const KERNELS_HANG: u32 = 1;
+pub const KERNELS_CRASH: u32 = 2;
 
 /// One process that uses the host.
 #[repr(C)]

@@ -236,6 +236,7 @@ driver_api! {
         if driver.state()?.gpus[here.card].lost != 0 {
             return Err(poison(driver, here.id, Code::LAUNCH_FAILED));
         }
+        crate::stream::align(driver);
         Ok(())
     }
     ["cuCtxSynchronize" 13000] fn cuCtxSynchronize_v2(context: usize) {

@@ -3,13 +3,18 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use tarn_protocol::probe::{ATOMICS, READ, WRITE, mix};
+use tarn_protocol::probe::{
+    ATOMICS, CHASE, FLOATS, READ, REDUCTIONS, STREAM_IN, STREAM_OUT, SWAPS, WRITE, mix,
+};
 
 use crate::address_space::Piece;
 use crate::code::Code;
 use crate::context::Current;
 use crate::driver::Driver;
-use crate::transfer::{Effect, Engine, atomic, piece_time, reach, write_effect};
+use crate::memory::Place;
+use crate::transfer::{
+    Effect, Engine, atomic, lost_under_load, piece_time, reach, run_across, write_effect, written,
+};
 
 const LAUNCH_NS: u64 = 3_000;
 /// Atomic additions that a card's memory takes from one kernel, per microsecond.
@@ -21,24 +26,38 @@ pub(crate) struct Launch<'a> {
     /// Threads of the whole grid.
     pub(crate) threads: u64,
     pub(crate) values: [u64; 4],
+    /// Another stream has work under way.
+    pub(crate) loaded: bool,
 }
 
 pub(crate) fn parameter_count(name: &str) -> Option<usize> {
     match name {
-        WRITE => Some(3),
-        READ => Some(4),
-        ATOMICS => Some(2),
+        ATOMICS | FLOATS | REDUCTIONS => Some(2),
+        WRITE | SWAPS | CHASE => Some(3),
+        READ | STREAM_IN | STREAM_OUT => Some(4),
         _ => None,
     }
 }
 
 /// Runs a launch and answers its simulated nanoseconds.
 pub(crate) fn run(driver: &Driver, here: Current, launch: &Launch<'_>) -> Result<u64, Code> {
-    let [first, second, third, fourth] = launch.values;
+    let [first, second, third, _] = launch.values;
+    let additions = second.wrapping_mul(launch.threads);
     match launch.name {
-        WRITE => probe_write(driver, here, first, second, third),
-        READ => probe_read(driver, here, [first, second, third, fourth]),
-        ATOMICS => probe_atomics(driver, here, first, second.wrapping_mul(launch.threads)),
+        WRITE => probe_write(driver, here, launch),
+        READ => probe_read(driver, here, launch.values),
+        ATOMICS | SWAPS => add(driver, here, first, additions, |kept| {
+            // SAFETY: `add` found four mapped bytes, aligned; other processes may add to them at the same time.
+            unsafe { AtomicU32::from_ptr(first as *mut u32) }.fetch_add(low(kept), Ordering::SeqCst);
+        }),
+        FLOATS => add(driver, here, first, additions, |kept| add_float(first, kept)),
+        REDUCTIONS => add(driver, here, first, additions, |kept| {
+            // SAFETY: as above, with eight bytes: a probe's counters are cache lines apart.
+            unsafe { AtomicU64::from_ptr(first as *mut u64) }.fetch_add(kept, Ordering::SeqCst);
+        }),
+        STREAM_IN => stream(driver, here, [first, second, third], Engine::KernelRead),
+        STREAM_OUT => stream(driver, here, [first, second, third], Engine::KernelWrite),
+        CHASE => chase(driver, here, first, second, third),
         _ => Err(Code::NOT_SUPPORTED),
     }
 }
@@ -52,17 +71,28 @@ fn words(driver: &Driver, here: Current, address: u64, words: u64) -> Result<Vec
     {
         return Err(Code::ILLEGAL_ADDRESS);
     }
-    space.pieces(address, bytes, here.card).map_err(|_| Code::ILLEGAL_ADDRESS)
+    let pieces = space.pieces(address, bytes, here.card).map_err(|_| Code::ILLEGAL_ADDRESS)?;
+    drop(space);
+    for piece in &pieces {
+        run_across(driver, here, piece.place)?;
+    }
+    Ok(pieces)
 }
 
-fn probe_write(driver: &Driver, here: Current, to: u64, count: u64, seed: u64) -> Result<u64, Code> {
+const fn low(value: u64) -> u32 {
+    (value & 0xffff_ffff) as u32
+}
+
+fn probe_write(driver: &Driver, here: Current, launch: &Launch<'_>) -> Result<u64, Code> {
+    let [to, count, seed, _] = launch.values;
     let mut nanoseconds = LAUNCH_NS;
     for piece in words(driver, here, to, count)? {
         nanoseconds += piece_time(driver, here, &piece, Engine::KernelWrite)?;
-        if write_effect(driver, here, piece.place)? == Effect::Vanishes {
+        let changed = written(driver, here, &piece)?;
+        if launch.loaded && lost_under_load(driver, here, piece.place)? {
             continue;
         }
-        let (first, length) = ((piece.address - to) / 4, usize::try_from(piece.bytes / 4).unwrap_or(0));
+        let (first, length) = ((piece.address - to) / 4, usize::try_from(changed / 4).unwrap_or(0));
         // SAFETY: `words` found the piece to be mapped memory of this process, aligned to four bytes.
         let slice = unsafe { std::slice::from_raw_parts_mut(piece.address as *mut u32, length) };
         for (word, index) in slice.iter_mut().zip(first..) {
@@ -97,19 +127,73 @@ fn probe_read(driver: &Driver, here: Current, [from, count, seed, counter]: [u64
     Ok(nanoseconds)
 }
 
-/// Adds one per addition; where the link has no atomics, two additions that meet leave one.
-fn probe_atomics(driver: &Driver, here: Current, target: u64, additions: u64) -> Result<u64, Code> {
-    let pieces = words(driver, here, target, 1)?;
+/// One per addition; where the link has no atomics, two additions that meet leave one.
+fn add(
+    driver: &Driver,
+    here: Current,
+    target: u64,
+    additions: u64,
+    apply: impl FnOnce(u64),
+) -> Result<u64, Code> {
+    let pieces = words(driver, here, target, 2)?;
     let piece = pieces.first().ok_or(Code::ILLEGAL_ADDRESS)?;
+    if !target.is_multiple_of(8) {
+        return Err(Code::ILLEGAL_ADDRESS);
+    }
     let nanoseconds = LAUNCH_NS
         + piece_time(driver, here, piece, Engine::KernelWrite)?
         + additions.saturating_mul(1000) / ATOMICS_PER_MICROSECOND;
-    if write_effect(driver, here, piece.place)? == Effect::Vanishes {
-        return Ok(nanoseconds);
+    if write_effect(driver, here, piece.place)? != Effect::Vanishes {
+        apply(if atomic(driver, here, piece.place)? { additions } else { additions.div_ceil(2) });
     }
-    let kept = if atomic(driver, here, piece.place)? { additions } else { additions.div_ceil(2) };
-    // SAFETY: four mapped bytes, aligned; other processes may add to them at the same time.
-    unsafe { AtomicU32::from_ptr(target as *mut u32) }
-        .fetch_add((kept & 0xffff_ffff) as u32, Ordering::SeqCst);
+    Ok(nanoseconds)
+}
+
+#[allow(clippy::float_arithmetic, clippy::cast_precision_loss)] // what the kernel does, with sums that a float holds exactly
+fn add_float(target: u64, kept: u64) {
+    // SAFETY: `add` found four mapped bytes, aligned.
+    let word = unsafe { AtomicU32::from_ptr(target as *mut u32) };
+    let sum = |bits: u32| Some((f32::from_bits(bits) + kept as f32).to_bits());
+    // The closure never declines, so this ends with the sum stored.
+    let _stored = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, sum);
+}
+
+/// Only its time matters: the bytes stay as they are.
+fn stream(
+    driver: &Driver,
+    here: Current,
+    [address, quads, passes]: [u64; 3],
+    engine: Engine,
+) -> Result<u64, Code> {
+    let mut nanoseconds = LAUNCH_NS;
+    for piece in words(driver, here, address, quads.saturating_mul(4))? {
+        reach(driver, here, piece.place)?;
+        // Passes run into one another, so the latency of the first hides the others'.
+        let all = Piece { bytes: piece.bytes.saturating_mul(passes), ..piece };
+        nanoseconds += piece_time(driver, here, &all, engine)?;
+    }
+    Ok(nanoseconds)
+}
+
+/// Follows addresses; every step is one round trip over the link to the place that it reads.
+fn chase(driver: &Driver, here: Current, first: u64, steps: u64, sink: u64) -> Result<u64, Code> {
+    let (mut at, mut nanoseconds) = (first, LAUNCH_NS);
+    for _ in 0..steps {
+        let pieces = words(driver, here, at, 2)?;
+        let place = pieces.first().filter(|_| at.is_multiple_of(8)).ok_or(Code::ILLEGAL_ADDRESS)?.place;
+        reach(driver, here, place)?;
+        nanoseconds += match place {
+            Place::Host => 1_000,
+            Place::Card(card) => driver.machine().link(here.card, card).latency_ns,
+        };
+        // SAFETY: eight mapped bytes, aligned.
+        at = unsafe { (at as *const u64).read_volatile() };
+    }
+    let pieces = words(driver, here, sink, 2)?;
+    let reached = pieces.first().map(|piece| written(driver, here, piece)).transpose()?;
+    if sink.is_multiple_of(8) && reached.is_some_and(|bytes| bytes >= 8) {
+        // SAFETY: eight mapped bytes, aligned.
+        unsafe { (sink as *mut u64).write_volatile(at) };
+    }
     Ok(nanoseconds)
 }

@@ -6,7 +6,7 @@ use crate::code::{Code, Outcome};
 use crate::context::current;
 use crate::driver::driver;
 use crate::kernels::{Launch, run};
-use crate::stream::advance;
+use crate::stream::{advance, busy_elsewhere};
 
 const BUFFER_POINTER: usize = 1;
 const BUFFER_SIZE: usize = 2;
@@ -66,7 +66,8 @@ fn launch(
     let count = crate::kernels::parameter_count(&name).ok_or(Code::NOT_SUPPORTED)?;
     // SAFETY: the caller launches with the parameters of the kernel that it named.
     let values = unsafe { parameters(list, extra, count)? };
-    let nanoseconds = run(driver, here, &Launch { name: &name, threads, values })?;
+    let loaded = busy_elsewhere(driver, stream)?;
+    let nanoseconds = run(driver, here, &Launch { name: &name, threads, values, loaded })?;
     advance(driver, stream, nanoseconds)
 }
 

@@ -45,6 +45,19 @@ pub(crate) fn clock(driver: &Driver, stream: usize) -> Result<u64, Code> {
     with_stream(driver, stream, |stream| stream.clock_ns)
 }
 
+/// Whether another stream of the process has work beyond this one's clock.
+pub(crate) fn busy_elsewhere(driver: &Driver, stream: usize) -> Result<bool, Code> {
+    let now = clock(driver, stream)?;
+    Ok(driver.streams().values().any(|other| other.clock_ns > now))
+}
+
+/// After a wait for everything, every stream goes on from the same instant.
+pub(crate) fn align(driver: &Driver) {
+    let mut streams = driver.streams();
+    let latest = streams.values().map(|stream| stream.clock_ns).max().unwrap_or(0);
+    streams.values_mut().for_each(|stream| stream.clock_ns = latest);
+}
+
 fn wait_until(driver: &Driver, stream: usize, clock_ns: u64) -> Outcome {
     with_stream(driver, stream, |stream| stream.clock_ns = stream.clock_ns.max(clock_ns))
 }
@@ -56,7 +69,9 @@ fn create(stream: *mut usize, flags: u32, priority: i32) -> Outcome {
         return Err(Code::INVALID_VALUE);
     }
     let id = usize::try_from(0x7d00_0000_0000 + fresh_id() * 0x100).map_err(|_| Code::UNKNOWN)?;
-    driver.streams().insert(id, Stream { context: here.id, clock_ns: 0, flags, priority });
+    // A stream begins now: when everything that was waited for is over.
+    let clock_ns = driver.streams().values().map(|other| other.clock_ns).max().unwrap_or(0);
+    driver.streams().insert(id, Stream { context: here.id, clock_ns, flags, priority });
     // SAFETY: checked for NULL above; the caller vouches for the rest.
     unsafe { put(stream, id) }
 }

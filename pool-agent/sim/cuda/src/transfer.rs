@@ -1,6 +1,6 @@
 //! Moving bytes: which card executes, whose memory is touched, what the links between them do to it.
 
-use tarn_sim::layout::LinkState;
+use tarn_sim::layout::{KERNELS_CRASH, KERNELS_HANG, LinkState};
 use tarn_sim::machine::LinkClass;
 
 use crate::address_space::Piece;
@@ -11,6 +11,8 @@ use crate::memory::Place;
 
 /// Start-up of a copy or kernel, before the first byte.
 const OVERHEAD_NS: u64 = 2_000;
+/// Between two looks at whether a kernel that hangs may go on.
+const HANG_STEP: std::time::Duration = std::time::Duration::from_millis(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Engine {
@@ -39,6 +41,41 @@ pub(crate) fn write_effect(driver: &Driver, here: Current, place: Place) -> Resu
     let (link, _) = link_state(driver, here.card, card)?;
     let vanishes = card != here.card && (link.writes_vanish != 0 || driver.machine().iommu_translating);
     Ok(if vanishes { Effect::Vanishes } else { Effect::Done })
+}
+
+/// How many bytes of a piece, from its start, a write from the current card really changes.
+pub(crate) fn written(driver: &Driver, here: Current, piece: &Piece) -> Result<u64, Code> {
+    if write_effect(driver, here, piece.place)? == Effect::Vanishes {
+        return Ok(0);
+    }
+    let Place::Card(card) = piece.place else { return Ok(piece.bytes) };
+    if card == here.card || link_state(driver, here.card, card)?.0.upper_half_vanishes == 0 {
+        return Ok(piece.bytes);
+    }
+    let space = driver.space();
+    let middle = space.mapping(piece.address).map(|(start, mapping)| start + mapping.bytes / 2);
+    Ok(middle.map_or(piece.bytes, |middle| middle.saturating_sub(piece.address).min(piece.bytes)))
+}
+
+/// What the link does to a kernel that is about to touch a place across it.
+pub(crate) fn run_across(driver: &Driver, here: Current, place: Place) -> Outcome {
+    let Place::Card(card) = place else { return Ok(()) };
+    if card == here.card {
+        return Ok(());
+    }
+    loop {
+        match link_state(driver, here.card, card)?.0.kernels {
+            KERNELS_HANG => std::thread::sleep(HANG_STEP),
+            KERNELS_CRASH => std::process::abort(),
+            _ => return Ok(()),
+        }
+    }
+}
+
+/// Whether kernel writes to a place are lost while the link is busy.
+pub(crate) fn lost_under_load(driver: &Driver, here: Current, place: Place) -> Result<bool, Code> {
+    let Place::Card(card) = place else { return Ok(false) };
+    Ok(card != here.card && link_state(driver, here.card, card)?.0.vanish_under_load != 0)
 }
 
 /// Fails when the current card cannot reach a place any more.
@@ -107,11 +144,8 @@ pub(crate) fn copy(driver: &Driver, here: Current, to: u64, from: u64, bytes: u6
         reach(driver, here, source.place)?;
     }
     for target in &targets {
-        if write_effect(driver, here, target.place)? == Effect::Vanishes {
-            continue;
-        }
         let source = from + (target.address - to);
-        let length = usize::try_from(target.bytes).map_err(|_| Code::INVALID_VALUE)?;
+        let length = usize::try_from(written(driver, here, target)?).map_err(|_| Code::INVALID_VALUE)?;
         // SAFETY: both ranges are memory of this process: what the driver mapped, or what the caller vouches for.
         unsafe { std::ptr::copy(source as *const u8, target.address as *mut u8, length) };
     }

@@ -55,6 +55,10 @@ enum FaultCommand {
     P2pWritesVanish { from: String, to: String },
     P2pEnableFails { from: String, to: String },
     AtomicsMissing { from: String, to: String },
+    UpperHalfVanishes { from: String, to: String },
+    VanishUnderLoad { from: String, to: String },
+    KernelsHang { from: String, to: String },
+    KernelsCrash { from: String, to: String },
     Temperature { gpu: String, celsius: u32 },
     SlowAlloc { gpu: String, milliseconds: u32 },
     HungNvml { gpu: String, milliseconds: u32 },
@@ -98,6 +102,14 @@ fn resolve(host: &Host, fault: &FaultCommand) -> anyhow::Result<Fault> {
         FaultCommand::AtomicsMissing { from, to } => {
             Fault::AtomicsMissing { from: card(from)?, to: card(to)? }
         }
+        FaultCommand::UpperHalfVanishes { from, to } => {
+            Fault::UpperHalfVanishes { from: card(from)?, to: card(to)? }
+        }
+        FaultCommand::VanishUnderLoad { from, to } => {
+            Fault::VanishUnderLoad { from: card(from)?, to: card(to)? }
+        }
+        FaultCommand::KernelsHang { from, to } => Fault::KernelsHang { from: card(from)?, to: card(to)? },
+        FaultCommand::KernelsCrash { from, to } => Fault::KernelsCrash { from: card(from)?, to: card(to)? },
         FaultCommand::Temperature { gpu, celsius } => {
             Fault::Temperature { gpu: card(gpu)?, celsius: *celsius }
         }
@@ -163,6 +175,10 @@ fn faults(host: &Host, gpu: usize) -> anyhow::Result<Vec<String>> {
         note(link.writes_vanish != 0, format!("p2p-writes-vanish to {to}"));
         note(link.enable_fails != 0, format!("p2p-enable-fails to {to}"));
         note(link.atomics_missing != 0, format!("atomics-missing to {to}"));
+        note(link.upper_half_vanishes != 0, format!("upper-half-vanishes to {to}"));
+        note(link.vanish_under_load != 0, format!("vanish-under-load to {to}"));
+        note(link.kernels == tarn_sim::layout::KERNELS_HANG, format!("kernels-hang to {to}"));
+        note(link.kernels == tarn_sim::layout::KERNELS_CRASH, format!("kernels-crash to {to}"));
         note(link.degraded_percent != 0, format!("link-degrade to {to} {} %", link.degraded_percent));
     }
     Ok(faults)
