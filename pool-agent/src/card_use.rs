@@ -1,15 +1,25 @@
 //! Who uses a card: pools, which keep it for long, or one probe at a time. Neither disturbs the other: a probe's memory would be
 //! counted as a tenant's, and a tenant's traffic would spoil a certificate.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use tarn_protocol::ids::GpuUuid;
 
 #[derive(Debug, Default)]
 pub struct CardUse {
-    uses: Mutex<BTreeMap<GpuUuid, Use>>,
+    books: Mutex<Books>,
     freed: Condvar,
+}
+
+/// An ordered pair of cards, as a certificate names it.
+pub type Pair = (GpuUuid, GpuUuid);
+
+#[derive(Debug, Default)]
+struct Books {
+    uses: BTreeMap<GpuUuid, Use>,
+    /// Probes that could not be made because a pool had a card.
+    owed: BTreeSet<Pair>,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -20,58 +30,66 @@ struct Use {
 }
 
 impl CardUse {
-    fn uses(&self) -> MutexGuard<'_, BTreeMap<GpuUuid, Use>> {
-        self.uses.lock().unwrap_or_else(PoisonError::into_inner)
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes cards for a pool; waits for probes of them to end, which their deadline bounds.
     pub fn take(&self, cards: &[GpuUuid]) {
-        let mut uses = self.uses();
+        let mut books = self.books();
         for card in cards {
-            uses.entry(card.clone()).or_default().pools += 1;
+            books.uses.entry(card.clone()).or_default().pools += 1;
         }
-        let busy = |uses: &BTreeMap<GpuUuid, Use>| {
-            cards.iter().any(|card| uses.get(card).is_some_and(|used| used.probing))
-        };
-        while busy(&uses) {
-            uses = self.freed.wait(uses).unwrap_or_else(PoisonError::into_inner);
+        let busy =
+            |books: &Books| cards.iter().any(|card| books.uses.get(card).is_some_and(|used| used.probing));
+        while busy(&books) {
+            books = self.freed.wait(books).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    pub fn give_back(&self, cards: &[GpuUuid]) {
-        let mut uses = self.uses();
+    /// Answers the probes that were owed and can be made now.
+    #[must_use]
+    pub fn give_back(&self, cards: &[GpuUuid]) -> Vec<Pair> {
+        let mut books = self.books();
         for card in cards {
-            if let Some(used) = uses.get_mut(card) {
+            if let Some(used) = books.uses.get_mut(card) {
                 used.pools = used.pools.saturating_sub(1);
             }
         }
+        let Books { uses, owed } = &mut *books;
+        let free = |card: &GpuUuid| uses.get(card).is_none_or(|used| used.pools == 0);
+        let (due, still): (BTreeSet<Pair>, BTreeSet<Pair>) =
+            std::mem::take(owed).into_iter().partition(|(from, to)| free(from) && free(to));
+        *owed = still;
+        due.into_iter().collect()
     }
 
-    /// Runs `probe` while no other one uses either card; `None` when a pool has one.
+    /// Runs `probe` while no other one uses either card; `None` when a pool has one: then the probe is owed.
     pub fn probing<T>(&self, from: &GpuUuid, to: &GpuUuid, probe: impl FnOnce() -> T) -> Option<T> {
         {
-            let mut uses = self.uses();
+            let mut books = self.books();
             loop {
-                let of = |card: &GpuUuid| uses.get(card).copied().unwrap_or_default();
+                let of = |card: &GpuUuid| books.uses.get(card).copied().unwrap_or_default();
                 let (first, second) = (of(from), of(to));
                 if first.pools + second.pools > 0 {
+                    books.owed.insert((from.clone(), to.clone()));
                     return None;
                 }
                 if !first.probing && !second.probing {
                     break;
                 }
-                uses = self.freed.wait(uses).unwrap_or_else(PoisonError::into_inner);
+                books = self.freed.wait(books).unwrap_or_else(PoisonError::into_inner);
             }
             for card in [from, to] {
-                uses.entry(card.clone()).or_default().probing = true;
+                books.uses.entry(card.clone()).or_default().probing = true;
             }
         }
         let result = probe();
-        let mut uses = self.uses();
+        let mut books = self.books();
         for card in [from, to] {
-            uses.entry(card.clone()).or_default().probing = false;
+            books.uses.entry(card.clone()).or_default().probing = false;
         }
-        drop(uses);
+        drop(books);
         self.freed.notify_all();
         Some(result)
     }
@@ -107,7 +125,9 @@ mod tests {
         });
         assert_eq!(*order.lock().unwrap(), ["probe ended", "pool began"]);
         assert!(used.probing(&cards[0], &cards[1], || ()).is_none());
-        used.give_back(&cards[..1]);
+        let owed = used.give_back(&cards[..1]);
+        assert_eq!(owed, [(cards[0].clone(), cards[1].clone())]);
         assert!(used.probing(&cards[0], &cards[1], || ()).is_some());
+        assert!(used.give_back(&cards[..1]).is_empty(), "owed once");
     }
 }

@@ -24,6 +24,8 @@ pub enum Command {
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
+    /// Prove links between this host's cards with data, and print a certificate of each as JSON. Changes nothing.
+    Probe(ProbeArguments),
     /// One of the two processes of a link probe; its socket is on stdin.
     #[command(hide = true)]
     ProbeLink {
@@ -50,6 +52,25 @@ pub enum Command {
 pub enum ProbeRole {
     Exporter,
     Importer,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct ProbeArguments {
+    /// The card that reads and writes; with `--to`. Default: every ordered pair, or a single card with itself.
+    #[arg(long, requires = "to")]
+    pub from: Option<GpuUuid>,
+    /// The card that owns the memory.
+    #[arg(long, requires = "from")]
+    pub to: Option<GpuUuid>,
+    /// Bytes of memory with which a link is probed; the largest chunk that a pool may use by default.
+    #[arg(long, default_value_t = 256 << 20)]
+    pub bytes: u64,
+    /// Seconds after which a probe is given up.
+    #[arg(long, default_value_t = 60)]
+    pub deadline_seconds: u64,
+    /// Directory of libcuda.so.1 and libnvidia-ml.so.1; default: the system's.
+    #[arg(long, env = "TARN_DRIVER_DIR")]
+    pub driver_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -87,11 +108,11 @@ pub struct RunArguments {
     /// Seconds that an instance gets between SIGTERM and SIGKILL.
     #[arg(long, default_value_t = 5)]
     pub drain_seconds: u64,
-    /// Bytes of memory with which a link is probed.
-    #[arg(long, default_value_t = 16 << 20)]
+    /// Bytes of memory with which a link is probed: the largest chunk that a pool may use.
+    #[arg(long, default_value_t = 256 << 20)]
     pub probe_bytes: u64,
     /// Seconds after which a probe is given up.
-    #[arg(long, default_value_t = 30)]
+    #[arg(long, default_value_t = 60)]
     pub probe_deadline_seconds: u64,
     /// Do not probe every link at the start.
     #[arg(long)]

@@ -22,8 +22,8 @@ use crate::instance::worker::{Settings, Surroundings};
 use crate::join::{self, JoinError, Secret};
 use crate::nvml::events;
 use crate::nvml::host::{HostCards, NoDriver};
+use crate::probe::errands;
 use crate::probe::pair::Prober;
-use crate::probe::schedule;
 use crate::report::{ReportNumbers, Reporter};
 use crate::runtime::process::ProcessRuntime;
 use crate::state_dir::{StateDir, StateDirError};
@@ -84,6 +84,7 @@ pub async fn run(options: Options) -> Result<(), AgentError> {
     let control_plane = ControlPlane::new(&options.server)?;
     let around = surroundings(&options, &state, &clock)?;
     listen_for_xids(&around)?;
+    errands::after_link_events(&around).map_err(AgentError::Watch)?;
 
     // What runs is taken up before the control plane is even looked for.
     let book = WantedBook::open(&state, &around.failpoints)?;
@@ -114,7 +115,7 @@ async fn serve(
     let token = options.join_token.clone();
     let identity = join::identity(state, clock, &control_plane, token, &options.name).await?;
     if options.probe_on_start {
-        probe_in_background(&around);
+        errands::at_start(&around);
     }
     let (report_seconds, told_seconds) = watch::channel(options.report_seconds);
     let reporter = Reporter::new(Arc::clone(&around), ReportNumbers::open(state, clock.boot_id())?);
@@ -144,6 +145,7 @@ fn surroundings(
     let cards = HostCards::open(driver_dir.as_deref())?;
     let failpoints = Failpoints::new(options.failpoint.clone());
     let prober = Prober {
+        clock: clock.clone(),
         own_executable: options.own_executable.clone(),
         driver_dir: driver_dir.clone(),
         driver_version: cards.driver_version().to_owned(),
@@ -175,32 +177,6 @@ fn surroundings(
     }))
 }
 
-/// Every ordered pair, on every start of the agent: the driver may be another one than before.
-fn probe_in_background(around: &Arc<Surroundings>) {
-    let around = Arc::clone(around);
-    std::thread::spawn(move || {
-        let free: Vec<GpuUuid> =
-            around.cards.cards().filter(|card| idle(card)).map(|card| card.uuid().clone()).collect();
-        sync::probe_all(&around, &schedule::ordered_pairs(&free));
-    });
-}
-
-/// A link event puts every certificate of the card in doubt.
-fn reprobe(around: &Arc<Surroundings>, uuid: &GpuUuid) {
-    let (around, uuid) = (Arc::clone(around), uuid.clone());
-    std::thread::spawn(move || {
-        let pairs = schedule::ordered_pairs(&around.cards.uuids());
-        let touched: Vec<_> = pairs.into_iter().filter(|(from, to)| *from == uuid || *to == uuid).collect();
-        sync::probe_all(&around, &touched);
-    });
-}
-
-/// A card at work is not disturbed.
-fn idle(card: &crate::nvml::card::Card) -> bool {
-    card.sample(Duration::from_secs(2))
-        .is_ok_and(|sample| sample.used_bytes <= crate::instance::pool::IDLE_USED_MAX)
-}
-
 fn listen_for_xids(around: &Arc<Surroundings>) -> Result<(), AgentError> {
     let heard = Arc::clone(around);
     events::listen(around.cards.nvml(), around.cards.uuids(), move |uuid, xid| hear(&heard, uuid, xid))
@@ -219,9 +195,7 @@ fn hear(around: &Arc<Surroundings>, uuid: &GpuUuid, xid: u32) {
     };
     let detail = format!("xid {xid}: {:?}", crate::xid::action(xid));
     around.board.event(GpuEvent { uuid: uuid.clone(), mono_ms: now, xid, detail });
-    if crate::xid::action(xid) == crate::xid::Action::DrainPools {
-        reprobe(around, uuid);
-    }
+    errands::after_xid(around, uuid, xid);
     if consequence == Consequence::StopInstances {
         around.board.card_fell(uuid, &format!("xid {xid}"));
     }

@@ -14,16 +14,15 @@ use tokio::task::JoinError;
 use crate::backoff::{Backoff, entropy};
 use crate::control_plane::{CallError, ControlPlane};
 use crate::durable_file::DurableError;
-use crate::instance::steps::circumstances;
 use crate::instance::worker::{Mailbox, Surroundings, Worker};
 use crate::join::Identity;
-use crate::probe::schedule;
+use crate::probe::errands;
+use crate::probe::pair::Occasion;
 use crate::report::Reporter;
 use crate::wanted::WantedBook;
 
 /// A full pull at least this often, hints or none.
 const POLL_WAIT: Duration = Duration::from_secs(25);
-const PROBES_TOGETHER_MAX: usize = 4;
 /// How long a change waits for others that come with it.
 const GATHER: Duration = Duration::from_millis(20);
 
@@ -162,27 +161,7 @@ fn order_probes(around: &Arc<Surroundings>, desired: &Desired) {
     let pairs: Vec<(GpuUuid, GpuUuid)> =
         desired.probes.iter().map(|order| (order.from.clone(), order.to.clone())).collect();
     if !pairs.is_empty() {
-        let around = Arc::clone(around);
-        std::thread::spawn(move || probe_all(&around, &pairs));
-    }
-}
-
-/// Probes pairs in rounds and posts each result as it comes.
-pub fn probe_all(around: &Surroundings, pairs: &[(GpuUuid, GpuUuid)]) {
-    for round in schedule::rounds(pairs, PROBES_TOGETHER_MAX) {
-        std::thread::scope(|scope| {
-            for (from, to) in &round {
-                scope.spawn(move || {
-                    let known = circumstances(&around.cards, from, to);
-                    let probed = around.card_use.probing(from, to, || around.prober.probe(from, to, known));
-                    if let Some(probe) = probed {
-                        around.board.probe(probe);
-                    } else {
-                        tracing::info!(%from, %to, "not probed: a pool has one of the cards");
-                    }
-                });
-            }
-        });
+        errands::send(around, pairs, Occasion::Order);
     }
 }
 

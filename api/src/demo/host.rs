@@ -117,6 +117,8 @@ impl AgentStart<'_> {
             .arg(self.driver_dir)
             .arg("--artefacts")
             .arg(self.artefacts)
+            // A simulated card's bytes are moved by this machine's processors.
+            .args(["--probe-bytes", "2097152"])
             // Ctrl-C is for the demo, which ends the agent last.
             .process_group(0)
             .stdin(Stdio::null())

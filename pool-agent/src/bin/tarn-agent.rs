@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Parser;
-use tarn_agent::cli::{Cli, Command, ProbeRole, RunArguments};
+use tarn_agent::cli::{Cli, Command, ProbeArguments, ProbeRole, RunArguments};
 use tarn_agent::clock::HostClock;
 use tarn_agent::join::Secret;
 use tarn_agent::probe::words::Verdict;
-use tarn_agent::probe::{exporter, importer};
+use tarn_agent::probe::{command, exporter, importer};
 use tarn_agent::run::{self, Options};
 use tarn_agent::runtime::{enter, inner, outer};
 use tarn_agent::state_dir::StateDir;
+use tarn_protocol::hardware::ProbeOutcome;
 use tarn_protocol::units::Bytes;
 
 fn main() -> ExitCode {
@@ -34,6 +35,7 @@ fn run_command() -> anyhow::Result<()> {
             let state = StateDir::existing(&state_dir)?;
             std::process::exit(enter::exec(&state, &instance_id, &command)?);
         }
+        Command::Probe(arguments) => probe(arguments),
         Command::ProbeLink { role, card, bytes } => {
             let socket = std::io::stdin();
             let verdict = match role {
@@ -55,6 +57,35 @@ fn say(verdict: &Verdict) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
     writeln!(out, "{}", serde_json::to_string(verdict)?)?;
     Ok(out.flush()?)
+}
+
+/// Prints one JSON document; the exit status says whether every pair passed.
+fn probe(arguments: ProbeArguments) -> anyhow::Result<()> {
+    let request = command::Request {
+        pair: arguments.from.zip(arguments.to),
+        bytes: Bytes::new(arguments.bytes.next_multiple_of(2 * Bytes::MIB)),
+        deadline: Duration::from_secs(arguments.deadline_seconds),
+        driver_dir: arguments.driver_dir,
+        own_executable: std::env::current_exe().context("where is this executable?")?,
+    };
+    let clock = HostClock::open(None)?;
+    let certificates = command::run(&request, &clock, |probe| {
+        eprintln!("{} -> {}: grade {}, {:?}", probe.from, probe.to, probe.grade.as_str(), probe.outcome);
+    })?;
+    #[allow(clippy::disallowed_methods)] // a certificate on paper carries a date, and this is main
+    let made_at = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs();
+    let document = serde_json::json!({
+        "made_at_unix_seconds": made_at,
+        "boot_id": clock.boot_id(),
+        "agent_version": env!("CARGO_PKG_VERSION"),
+        "certificates": certificates,
+    });
+    writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(&document)?)?;
+    let failed = certificates.iter().filter(|probe| matches!(probe.outcome, ProbeOutcome::Failed { .. }));
+    match failed.count() {
+        0 => Ok(()),
+        failed => anyhow::bail!("{failed} of {} pairs failed", certificates.len()),
+    }
 }
 
 fn serve(arguments: RunArguments) -> anyhow::Result<()> {

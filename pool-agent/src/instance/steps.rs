@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tarn_protocol::control::{DesiredDonor, FailReason, Goal, GpuEvent};
-use tarn_protocol::hardware::{GpuHealth, LinkGrade, ProbeOutcome};
+use tarn_protocol::hardware::{GpuHealth, LinkGrade, LinkProbe, ProbeOutcome};
 use tarn_protocol::ids::GpuUuid;
 use tarn_protocol::pool_config::PoolConfig;
 
@@ -15,7 +15,7 @@ use super::record::{Outcome, Stage};
 use super::worker::{StepError, Worker};
 use crate::broker_process::BrokerPlan;
 use crate::durable_file;
-use crate::probe::grade::Circumstances;
+use crate::probe::circumstances::Circumstances;
 use crate::runtime::{Force, LaunchPlan, loader_cache};
 
 const IDLE_WITHIN: Duration = Duration::from_secs(10);
@@ -31,6 +31,13 @@ fn host_error(detail: impl std::fmt::Display) -> StepError {
 /// An error and what caused it, in one line.
 fn whole(error: &dyn std::error::Error) -> String {
     error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
+}
+
+/// What keeps a link from a better grade, in one line.
+fn limits(probe: &LinkProbe) -> String {
+    let limits = probe.evidence.iter().flat_map(|evidence| &evidence.limits);
+    let lines: Vec<String> = limits.map(|limit| format!("{}: {}", limit.code, limit.detail)).collect();
+    lines.join("; ")
 }
 
 impl Worker {
@@ -107,7 +114,7 @@ impl Worker {
     /// One quick probe through the product path before anything of the tenant's depends on the link.
     fn verify_link(&self, donor: &DesiredDonor) -> Done {
         let primary = &self.record.spec.primary;
-        let circumstances = circumstances(&self.around.cards, primary, &donor.uuid);
+        let circumstances = Circumstances::of(&self.around.cards, primary, &donor.uuid);
         let probe = self.around.prober.verify(primary, &donor.uuid, circumstances);
         let refused = match &probe.outcome {
             ProbeOutcome::Failed { reason, detail } => Some((
@@ -118,9 +125,10 @@ impl Worker {
                 },
                 format!("{primary} to {}: {reason}: {detail}", donor.uuid),
             )),
-            ProbeOutcome::Passed { .. } if probe.grade == LinkGrade::D => Some((
+            // Good for copies at most: nothing that a tenant could take for memory.
+            ProbeOutcome::Passed { .. } if probe.grade < LinkGrade::B => Some((
                 FailReason::PoolVerifyFailed,
-                format!("{primary} to {}: the link is of no use for a pool", donor.uuid),
+                format!("{primary} to {}: grade {}: {}", donor.uuid, probe.grade.as_str(), limits(&probe)),
             )),
             ProbeOutcome::Passed { .. } => None,
         };
@@ -385,30 +393,4 @@ impl Worker {
         self.around.board.removed(&id);
         Ok(())
     }
-}
-
-/// What the tools say of a pair, as the grading wants it.
-pub fn circumstances(cards: &crate::nvml::host::HostCards, from: &GpuUuid, to: &GpuUuid) -> Circumstances {
-    let links = cards.links();
-    let facts = |uuid: &GpuUuid| cards.card(uuid).map(|card| &card.facts.gpu);
-    let translating =
-        [from, to].into_iter().filter_map(facts).find_map(|gpu| iommu_translating(&gpu.pci_bus_id));
-    let mut found = match links.hint(from, to) {
-        Some(hint) => Circumstances::of(hint, links.nominal(from, to), translating),
-        None => Circumstances {
-            class: tarn_protocol::hardware::LinkClass::None,
-            same_switch: false,
-            nominal_mb_per_second: 0,
-            iommu_translating: translating,
-            display_active: false,
-        },
-    };
-    found.display_active = [from, to].into_iter().filter_map(facts).any(|gpu| gpu.display_active);
-    found
-}
-
-/// Whether the kernel translates the card's addresses; `None` without an IOMMU.
-fn iommu_translating(pci_bus_id: &str) -> Option<bool> {
-    let path = format!("/sys/bus/pci/devices/{pci_bus_id}/iommu_group/type");
-    Some(std::fs::read_to_string(path).ok()?.trim() != "identity")
 }

@@ -23,7 +23,8 @@ use crate::durable_file::{self, DurableError};
 use crate::failpoint::Failpoints;
 use crate::health::HealthBook;
 use crate::nvml::host::HostCards;
-use crate::probe::pair::Prober;
+use crate::probe::errands;
+use crate::probe::pair::{Occasion, Prober};
 use crate::runtime::Runtime;
 use crate::state_dir::StateDir;
 use crate::usage::{Claim, Run, UsageSpool};
@@ -189,8 +190,12 @@ impl Worker {
     }
 
     pub(super) fn give_back_cards(&mut self) {
-        self.around.card_use.give_back(&self.taken);
+        if self.taken.is_empty() {
+            return;
+        }
+        let owed = self.around.card_use.give_back(&self.taken);
         self.taken.clear();
+        errands::send(&self.around, owed, Occasion::Released);
     }
 
     pub(super) fn fresh(around: &Surroundings, wanted: &DesiredInstance) -> InstanceRecord {

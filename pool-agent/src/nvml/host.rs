@@ -7,14 +7,16 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use nvml_wrapper::nv_link::NvLink;
 use nvml_wrapper::{Device, Nvml};
-use tarn_protocol::hardware::{Gpu, GpuHealth, Inventory};
+use tarn_protocol::hardware::{Gpu, GpuHealth, Inventory, LinkClass};
 use tarn_protocol::ids::GpuUuid;
 use tarn_protocol::units::Bytes;
 
 use super::card::{Card, CardError, CardFacts, Nvlink};
 use super::links::{self, Links};
 use crate::health::HealthBook;
+use crate::probe::circumstances::{MODULE_TEXT, ModuleFlavour};
 
 const NVLINKS_MAX: u32 = 36;
 /// Until when a card must have told what it is.
@@ -73,6 +75,14 @@ impl HostCards {
         &self.links
     }
 
+    /// The loaded module; `None` where none is loaded.
+    fn kernel_module(&self) -> Option<ModuleFlavour> {
+        let text = std::fs::read_to_string(MODULE_TEXT).ok();
+        let gpus: Vec<&Gpu> = self.cards.values().map(|card| &card.facts.gpu).collect();
+        let peers_over_pcie = self.links.hints().iter().any(|hint| hint.class == LinkClass::PcieP2p);
+        ModuleFlavour::tell(text.as_deref(), &gpus, peers_over_pcie)
+    }
+
     pub fn card(&self, uuid: &GpuUuid) -> Option<&Card> {
         self.cards.get(uuid)
     }
@@ -100,7 +110,7 @@ impl HostCards {
             driver_version: self.driver_version.clone(),
             nvml_version: self.nvml.sys_nvml_version().unwrap_or_default(),
             cuda_version: format!("{}.{}", cuda / 1000, cuda % 1000 / 10),
-            kernel_module: kernel_module(),
+            kernel_module: self.kernel_module().map(|flavour| flavour.as_str().to_owned()),
             gpus: gpus.collect(),
             links: self.links.hints().to_vec(),
         }
@@ -156,13 +166,14 @@ fn identify(nvml: &Nvml, index: u32) -> Result<CardFacts, CardError> {
     Ok(CardFacts { gpu, nvlink: nvlink(&device) })
 }
 
+pub(super) fn active_nvlinks<'d>(device: &'d Device<'_>) -> impl Iterator<Item = NvLink<'d, 'd>> {
+    let links = (0..NVLINKS_MAX).map(|number| device.link_wrapper_for(number));
+    links.filter(|link| link.is_active().unwrap_or(false))
+}
+
 fn nvlink(device: &Device<'_>) -> Nvlink {
     let mut found = Nvlink::default();
-    for number in 0..NVLINKS_MAX {
-        let link = device.link_wrapper_for(number);
-        if !link.is_active().unwrap_or(false) {
-            continue;
-        }
+    for link in active_nvlinks(device) {
         // The other end's kind is not asked for: the wrapper's call for it answers `Unknown` whatever the driver says.
         found.ends.push(link.remote_pci_info().ok().map(|remote| bus_id(&remote.bus_id)));
         if found.mb_per_second == 0 {
@@ -183,12 +194,6 @@ fn bus_id(text: &str) -> String {
 
 fn numa_node(pci_bus_id: &str) -> Option<u32> {
     std::fs::read_to_string(format!("/sys/bus/pci/devices/{pci_bus_id}/numa_node")).ok()?.trim().parse().ok()
-}
-
-/// `open` or `stock`, as the loaded module's own text tells; `None` where no module is loaded.
-fn kernel_module() -> Option<String> {
-    let text = std::fs::read_to_string("/proc/driver/nvidia/version").ok()?;
-    Some(if text.contains("Open Kernel Module") { "open" } else { "stock" }.to_owned())
 }
 
 #[cfg(test)]

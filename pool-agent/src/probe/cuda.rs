@@ -3,17 +3,18 @@
 
 #![allow(unsafe_code)] // The CUDA driver is a C library; every block below is one call of it with pointers to locals.
 
-use std::ffi::{CString, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use cudarc::driver::sys::{self, CUresult};
 use tarn_protocol::ids::GpuUuid;
 
+use super::stream::Stream;
 use super::words::ProbeError;
 
 pub type Address = u64;
 
-fn checked(call: &'static str, result: CUresult) -> Result<(), ProbeError> {
+pub(super) fn checked(call: &'static str, result: CUresult) -> Result<(), ProbeError> {
     if result == CUresult::CUDA_SUCCESS {
         Ok(())
     } else {
@@ -40,11 +41,6 @@ pub struct Card {
 pub struct Memory {
     handle: sys::CUmemGenericAllocationHandle,
     bytes: u64,
-}
-
-#[derive(Debug)]
-pub struct Kernel {
-    function: sys::CUfunction,
 }
 
 impl Card {
@@ -179,90 +175,14 @@ pub fn download(from: Address, bytes: u64) -> Result<Vec<u8>, ProbeError> {
     Ok(target)
 }
 
+/// From one place on a card to another, by copy engine, in the order of `stream`.
+pub fn copy(stream: &Stream, to: Address, from: Address, bytes: u64) -> Result<(), ProbeError> {
+    // SAFETY: the driver checks both ranges.
+    let result = unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes_of(bytes), stream.raw()) };
+    checked("cuMemcpyDtoDAsync", result)
+}
+
 pub fn synchronize() -> Result<(), ProbeError> {
     // SAFETY: no arguments.
     checked("cuCtxSynchronize", unsafe { sys::cuCtxSynchronize() })
-}
-
-impl Kernel {
-    pub fn load(ptx: &str, names: &[&str]) -> Result<Vec<Self>, ProbeError> {
-        let image = CString::new(ptx).unwrap_or_default();
-        let mut module = std::ptr::null_mut();
-        // SAFETY: the image is a NUL-terminated text.
-        let result = unsafe { sys::cuModuleLoadData(&raw mut module, image.as_ptr().cast()) };
-        checked("cuModuleLoadData", result)?;
-        names
-            .iter()
-            .map(|name| {
-                let name = CString::new(*name).unwrap_or_default();
-                let mut function = std::ptr::null_mut();
-                // SAFETY: the module was just loaded and is never unloaded.
-                let result = unsafe { sys::cuModuleGetFunction(&raw mut function, module, name.as_ptr()) };
-                checked("cuModuleGetFunction", result)?;
-                Ok(Self { function })
-            })
-            .collect()
-    }
-
-    /// Launches `blocks × threads` threads; every parameter of the probe kernels is eight bytes.
-    pub fn launch(&self, blocks: u32, threads: u32, parameters: &[u64]) -> Result<(), ProbeError> {
-        let mut values = parameters.to_vec();
-        let mut pointers: Vec<*mut c_void> =
-            values.iter_mut().map(|value| std::ptr::from_mut(value).cast()).collect();
-        // SAFETY: one pointer for each parameter of the kernel, alive until the call returns, which copies them.
-        let result = unsafe {
-            sys::cuLaunchKernel(
-                self.function,
-                blocks,
-                1,
-                1,
-                threads,
-                1,
-                1,
-                0,
-                std::ptr::null_mut(),
-                pointers.as_mut_ptr(),
-                std::ptr::null_mut(),
-            )
-        };
-        checked("cuLaunchKernel", result)
-    }
-}
-
-/// Runs `work` between two events and returns the nanoseconds between them.
-pub fn timed(work: impl FnOnce() -> Result<(), ProbeError>) -> Result<u64, ProbeError> {
-    let (start, end) = (event()?, event()?);
-    record(start)?;
-    work()?;
-    record(end)?;
-    // SAFETY: the event was just made.
-    checked("cuEventSynchronize", unsafe { sys::cuEventSynchronize(end) })?;
-    let mut milliseconds = 0f32;
-    // SAFETY: every driver has this symbol with this signature; the bindings know only its successor, which older ones lack. Both
-    // events were recorded and `milliseconds` outlives the call.
-    let result = unsafe {
-        type Elapsed = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> CUresult;
-        let elapsed =
-            sys::culib().get::<Elapsed>(b"cuEventElapsedTime\0").map_err(|_| ProbeError::NoDriver)?;
-        elapsed(&raw mut milliseconds, start, end)
-    };
-    checked("cuEventElapsedTime", result)?;
-    Ok(nanoseconds(milliseconds))
-}
-
-#[allow(clippy::float_arithmetic, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-fn nanoseconds(milliseconds: f32) -> u64 {
-    (f64::from(milliseconds) * 1e6).max(0.0) as u64
-}
-
-fn event() -> Result<sys::CUevent, ProbeError> {
-    let mut event = std::ptr::null_mut();
-    // SAFETY: `event` outlives the call.
-    checked("cuEventCreate", unsafe { sys::cuEventCreate(&raw mut event, 0) })?;
-    Ok(event)
-}
-
-fn record(event: sys::CUevent) -> Result<(), ProbeError> {
-    // SAFETY: the event was made by this process; the null stream is the default one.
-    checked("cuEventRecord", unsafe { sys::cuEventRecord(event, std::ptr::null_mut()) })
 }

@@ -8,12 +8,16 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use tarn_protocol::hardware::{LinkClass, LinkProbe, ProbeOutcome};
+use tarn_protocol::hardware::{
+    AtomicTrial, LinkClass, LinkEvidence, LinkLimit, LinkProbe, LinkRates, ProbeOutcome,
+};
 use tarn_protocol::ids::GpuUuid;
 use tarn_protocol::units::Bytes;
 
-use super::grade::{self, Circumstances};
+use super::circumstances::Circumstances;
 use super::words::{Measured, Verdict};
+use super::{advice, atomics, grade};
+use crate::clock::HostClock;
 
 const POLL: Duration = Duration::from_millis(5);
 /// A card that still cleans up after the last probe or tenant gets this many tries.
@@ -21,6 +25,7 @@ const TRIES: u32 = 2;
 
 #[derive(Debug, Clone)]
 pub struct Prober {
+    pub clock: HostClock,
     pub own_executable: PathBuf,
     /// Where the driver's libraries are; `None` leaves it to the loader.
     pub driver_dir: Option<PathBuf>,
@@ -31,6 +36,41 @@ pub struct Prober {
     pub deadline: Duration,
 }
 
+/// What a probe shows: figures and sums, or a reason code and what was found.
+type Proof = Result<(Measured, Vec<AtomicTrial>), (String, String)>;
+
+/// Why a certificate is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Occasion {
+    /// The agent started: after a reboot, a new driver, a repair.
+    Start,
+    /// A pool is about to use the link.
+    Provision,
+    /// The control plane wants it again.
+    Order,
+    Xid,
+    /// The number of active NVLinks changed.
+    LinkEvent,
+    /// A pool that had a card when its links came into doubt has ended.
+    Released,
+    /// By hand.
+    Operator,
+}
+
+impl Occasion {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Provision => "provision",
+            Self::Order => "order",
+            Self::Xid => "xid",
+            Self::LinkEvent => "link_event",
+            Self::Released => "released",
+            Self::Operator => "operator",
+        }
+    }
+}
+
 /// The two processes' names on the command line.
 const EXPORTER: &str = "exporter";
 const IMPORTER: &str = "importer";
@@ -39,23 +79,37 @@ impl Prober {
     /// The quick look before a pool starts.
     pub fn verify(&self, from: &GpuUuid, to: &GpuUuid, circumstances: Circumstances) -> LinkProbe {
         let quick = Self { bytes: self.verify_bytes, ..self.clone() };
-        quick.probe(from, to, circumstances)
+        quick.probe(from, to, circumstances, Occasion::Provision)
     }
 
     /// Probes `from → to`. Always returns: what went wrong is in the outcome.
-    pub fn probe(&self, from: &GpuUuid, to: &GpuUuid, circumstances: Circumstances) -> LinkProbe {
-        let mut result = self.outcome(from, to, circumstances.class);
-        for _ in 1..TRIES {
-            // Only a doubt about the probe itself is tried again; data that was wrong once is wrong.
-            let doubtful =
-                matches!(&result.0, ProbeOutcome::Failed { reason, .. } if reason == "probe_error");
-            if !doubtful {
-                break;
+    pub fn probe(
+        &self,
+        from: &GpuUuid,
+        to: &GpuUuid,
+        circumstances: Circumstances,
+        occasion: Occasion,
+    ) -> LinkProbe {
+        let proof = match circumstances.forbid() {
+            Some((code, found)) => Err((code.to_owned(), found)),
+            None => self.proof(from, to, circumstances.class),
+        };
+        let (mut measured, mut trials, mut limits) = (Measured::default(), Vec::new(), Vec::new());
+        let (class, grade, outcome) = match proof {
+            Ok(proof) => {
+                let judged = grade::judge(&proof.0, &proof.1, &circumstances);
+                (measured, trials) = proof;
+                limits = judged.limits;
+                let atomics_native = atomics::native(&trials) && measured.atomics_fault.is_none();
+                (judged.class, judged.grade, ProbeOutcome::Passed { atomics_native })
             }
-            result = self.outcome(from, to, circumstances.class);
-        }
-        let (outcome, measured) = result;
-        let (class, grade) = grade::grade(&outcome, &measured, circumstances);
+            Err((reason, found)) => {
+                let (class, grade) = grade::failed();
+                let detail = advice::told(&reason, &found);
+                limits.push(LinkLimit { code: reason.clone(), detail: detail.clone() });
+                (class, grade, ProbeOutcome::Failed { reason, detail })
+            }
+        };
         LinkProbe {
             from: from.clone(),
             to: to.clone(),
@@ -70,30 +124,58 @@ impl Prober {
                 .iommu_translating
                 .map(|on| if on { "translating" } else { "off" }.to_owned()),
             bytes_tested: Bytes::new(measured.bytes_tested),
-            evidence: None,
+            evidence: Some(LinkEvidence {
+                mono_ms: Some(self.clock.now()),
+                occasion: occasion.as_str().to_owned(),
+                kernel_module: circumstances.module.map(|module| module.as_str().to_owned()),
+                bar1_bytes: circumstances.bar1_bytes,
+                memory_bytes: circumstances.memory_bytes,
+                acs_redirect: circumstances.acs_redirect,
+                display_active: circumstances.display_active,
+                mig_enabled: circumstances.mig_enabled,
+                nominal_mb_per_second: circumstances.nominal_mb_per_second,
+                rates: LinkRates {
+                    loaded_read_mb_per_second: measured.loaded_read_mb_per_second,
+                    loaded_write_mb_per_second: measured.loaded_write_mb_per_second,
+                    copy_out_mb_per_second: measured.copy_out_mb_per_second,
+                    copy_in_mb_per_second: measured.copy_in_mb_per_second,
+                },
+                atomics: trials,
+                limits,
+            }),
         }
     }
 
-    fn outcome(&self, from: &GpuUuid, to: &GpuUuid, hint: LinkClass) -> (ProbeOutcome, Measured) {
-        let failed = |reason: &str, detail: String| {
-            (ProbeOutcome::Failed { reason: reason.to_owned(), detail }, Measured::default())
-        };
-        let (mut exporter, mut importer) = match self.start(from, to) {
-            Ok(children) => children,
-            Err(error) => return failed("probe_error", format!("cannot start the probe: {error}")),
-        };
+    /// Tries until there is a proof or a refusal that is none of the probe's own doing.
+    fn proof(&self, from: &GpuUuid, to: &GpuUuid, hint: LinkClass) -> Proof {
+        let mut proof = self.once(from, to, hint);
+        for _ in 1..TRIES {
+            // Only a doubt about the probe itself is tried again; data that was wrong once is wrong.
+            if !matches!(&proof, Err((reason, _)) if reason == "probe_error") {
+                break;
+            }
+            proof = self.once(from, to, hint);
+        }
+        proof
+    }
+
+    fn once(&self, from: &GpuUuid, to: &GpuUuid, hint: LinkClass) -> Proof {
+        let (mut exporter, mut importer) = self
+            .start(from, to)
+            .map_err(|error| ("probe_error".to_owned(), format!("cannot start the probe: {error}")))?;
         let in_time = wait(&mut [&mut exporter, &mut importer], self.deadline);
         let (owner, user) = (last_word(&mut exporter, in_time), last_word(&mut importer, in_time));
         match (owner, user) {
-            (Some(Verdict::Intact), Some(Verdict::Measured(measured))) => {
-                (ProbeOutcome::Passed { atomics_native: measured.atomics_native }, measured)
+            (Some(Verdict::Intact { sums }), Some(Verdict::Measured(measured))) => {
+                let trials = atomics::trials(&sums, &measured.atomics_nanos)
+                    .map_err(|error| (error.reason().to_owned(), error.to_string()))?;
+                Ok((measured, trials))
             }
             (owner, user) => {
                 let (reason, detail) = blame(owner, user, in_time);
                 // Refused access where nobody ever promised a link is not a fault.
-                let reason =
-                    if reason == "p2p_enable_failed" && hint == LinkClass::None { "no_p2p" } else { &reason };
-                failed(reason, detail)
+                let unpromised = reason == "p2p_enable_failed" && hint == LinkClass::None;
+                Err((if unpromised { "no_p2p".to_owned() } else { reason }, detail))
             }
         }
     }
@@ -166,7 +248,7 @@ fn blame(owner: Option<Verdict>, user: Option<Verdict>, in_time: bool) -> (Strin
         .flatten()
         .filter_map(|verdict| match verdict {
             Verdict::Failed { reason, detail } => Some((reason, detail)),
-            Verdict::Measured(_) | Verdict::Intact => None,
+            Verdict::Measured(_) | Verdict::Intact { .. } => None,
         })
         .collect();
     failures.sort_by_key(|(reason, _)| match reason.as_str() {
@@ -183,6 +265,7 @@ fn blame(owner: Option<Verdict>, user: Option<Verdict>, in_time: bool) -> (Strin
 
 #[cfg(test)]
 mod tests {
+    use super::super::circumstances::tests::NVLINK;
     use super::*;
 
     fn failure(reason: &str) -> Verdict {
@@ -204,6 +287,7 @@ mod tests {
     #[test]
     fn p3_a_probe_that_crashes_is_only_a_failed_probe() {
         let prober = Prober {
+            clock: HostClock::open(None).unwrap(),
             own_executable: PathBuf::from("/bin/false"),
             driver_dir: None,
             driver_version: String::new(),
@@ -211,15 +295,17 @@ mod tests {
             verify_bytes: Bytes::mib(2),
             deadline: Duration::from_secs(5),
         };
-        let circumstances = Circumstances {
-            class: LinkClass::Nvlink,
-            same_switch: true,
-            nominal_mb_per_second: 0,
-            iommu_translating: None,
-            display_active: false,
-        };
         let (from, to) = (GpuUuid::from_bytes([1; 16]), GpuUuid::from_bytes([2; 16]));
-        let probe = prober.probe(&from, &to, circumstances);
-        assert!(matches!(probe.outcome, ProbeOutcome::Failed { reason, .. } if reason == "probe_crashed"));
+        let reason = |circumstances| {
+            let probe = prober.probe(&from, &to, circumstances, Occasion::Operator);
+            assert_eq!((probe.class, probe.grade), (LinkClass::None, tarn_protocol::hardware::LinkGrade::D));
+            match probe.outcome {
+                ProbeOutcome::Failed { reason, .. } => reason,
+                ProbeOutcome::Passed { .. } => "passed".to_owned(),
+            }
+        };
+        assert_eq!(reason(NVLINK), "probe_crashed");
+        // What forbids a pool is not even tried.
+        assert_eq!(reason(Circumstances { mig_enabled: true, ..NVLINK }), "mig_member");
     }
 }

@@ -16,6 +16,10 @@ use serde::{Deserialize, Serialize};
 pub enum Word {
     /// With the descriptor: the memory is filled with the first pattern.
     Filled = b'f',
+    /// The importer begins its atomics: now both count on the same words.
+    Adding = b'a',
+    /// The exporter's own atomics are done.
+    Added = b'd',
     /// The importer has done everything and touches the memory no more.
     Used = b'u',
 }
@@ -25,9 +29,17 @@ pub enum Word {
 pub struct Measured {
     pub read_mb_per_second: u64,
     pub write_mb_per_second: u64,
+    pub copy_out_mb_per_second: u64,
+    pub copy_in_mb_per_second: u64,
+    pub loaded_read_mb_per_second: u64,
+    pub loaded_write_mb_per_second: u64,
+    /// One round trip.
     pub latency_nanos: u64,
-    pub atomics_native: bool,
     pub bytes_tested: u64,
+    /// Of each kind of atomics.
+    pub atomics_nanos: Vec<u64>,
+    /// The driver gave up on the atomics instead.
+    pub atomics_fault: Option<String>,
 }
 
 /// One process's last line.
@@ -35,8 +47,10 @@ pub struct Measured {
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     Measured(Measured),
-    /// The exporter found every word as it should be.
-    Intact,
+    /// The exporter found every word as it should be, and these sums in the counters.
+    Intact {
+        sums: Vec<u64>,
+    },
     Failed {
         reason: String,
         detail: String,
@@ -51,6 +65,8 @@ pub enum ProbeError {
     Mismatch { what: &'static str, index: u64, found: u32, expected: u32 },
     #[error("{what}: {count} words differ")]
     Differ { what: &'static str, count: u64 },
+    #[error("{kind}: both cards together counted {found} of {expected}")]
+    Sum { kind: &'static str, found: u64, expected: u64 },
     #[error("granting access across the link failed with {name}")]
     Access { name: String },
     #[error("the other process of the probe is gone")]
@@ -65,7 +81,7 @@ impl ProbeError {
     /// The reason code of a certificate.
     pub const fn reason(&self) -> &'static str {
         match self {
-            Self::Mismatch { .. } | Self::Differ { .. } => "p2p_data_mismatch",
+            Self::Mismatch { .. } | Self::Differ { .. } | Self::Sum { .. } => "p2p_data_mismatch",
             Self::Access { .. } => "p2p_enable_failed",
             Self::Driver { .. } | Self::NoCard | Self::NoDriver => "probe_error",
             Self::PeerGone => "probe_crashed",

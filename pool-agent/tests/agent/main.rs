@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // all of this is a test, helpers included
 
+mod certificates;
 mod control_plane;
 mod entry_paths;
 mod fencing;
