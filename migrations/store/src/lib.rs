@@ -1,7 +1,8 @@
 //! The database as the rest of Tarn sees it: connect by address, one transaction entry, errors by name.
 //!
 //! * [`Store::write`]: the one way to change rows. The work runs in a task of its own, so a client that hangs up cuts nothing; it is
-//!   one transaction, tried again when the engine says that it lost a race. SQLite: `BEGIN IMMEDIATE` on a single writer.
+//!   one transaction, tried again when the engine says that it lost a race. SQLite: `BEGIN IMMEDIATE` on a single writer,
+//!   whose commit is shared by all who wait for it.
 //!   PostgreSQL: READ COMMITTED; races are decided by compare-and-set and by constraints.
 //! * [`Store::reader`], [`Store::read`]: statements that each see the newest commit. [`Store::snapshot`]: several that see one instant.
 //! * [`Tx`]: one method for each query of `migrations/queries`, dispatched to the engine, so that callers know no engine.
@@ -16,6 +17,7 @@ mod address;
 mod calls;
 mod constraint;
 mod error;
+mod group_commit;
 mod store;
 mod tx;
 

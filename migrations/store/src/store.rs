@@ -11,6 +11,7 @@ use tarn_store_sqlite as sqlite;
 use crate::Work;
 use crate::address::{self, Address};
 use crate::error::StoreError;
+use crate::group_commit::GroupCommit;
 use crate::tx::{Conn, Tx};
 
 /// How often a transaction that lost a race is tried again.
@@ -31,7 +32,7 @@ impl std::fmt::Debug for Store {
 }
 
 enum Engine {
-    Sqlite { writer: SqlitePool, readers: SqlitePool },
+    Sqlite { writer: SqlitePool, group: GroupCommit, readers: SqlitePool },
     Postgres { url: String, writer: PgPool, readers: PgPool },
 }
 
@@ -42,7 +43,7 @@ impl Store {
         let engine = match address {
             Address::Sqlite(path) => {
                 let (writer, readers) = address::sqlite(&path).await?;
-                Engine::Sqlite { writer, readers }
+                Engine::Sqlite { writer, group: GroupCommit::default(), readers }
             }
             Address::Postgres(url) => {
                 let (writer, readers) = address::postgres(&url).await?;
@@ -124,14 +125,18 @@ impl Store {
         F: for<'tx> FnOnce(&'tx mut Tx) -> Work<'tx, Result<T, E>>,
         E: From<StoreError>,
     {
+        let pool = match &*self.engine {
+            Engine::Sqlite { writer, group, .. } => return group.attempt(writer, work).await,
+            Engine::Postgres { writer, .. } => writer,
+        };
         let again = |error: StoreError| {
             if error.lost_a_race() { Err(error.into()) } else { Ok(Err(error.into())) }
         };
-        let (conn, begin) = match self.write_connection().await {
-            Ok(connected) => connected,
-            Err(error) => return Ok(Err(error.into())),
+        let conn = match pool.acquire().await {
+            Ok(conn) => Conn::Postgres(conn),
+            Err(error) => return Ok(Err(StoreError::from(error).into())),
         };
-        let mut tx = match Tx::begin(conn, begin).await {
+        let mut tx = match Tx::begin(conn, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE").await {
             Ok(tx) => tx,
             // The server may have restarted under an idle connection, and nothing happened yet.
             Err(error @ StoreError::Unavailable(_)) => return Err(error.into()),
@@ -148,17 +153,6 @@ impl Store {
                 if lost { Err(error) } else { Ok(Err(error)) }
             }
         }
-    }
-
-    /// A connection of the writer, and the statement that begins its transaction.
-    async fn write_connection(&self) -> Result<(Conn, &'static str), StoreError> {
-        Ok(match &*self.engine {
-            Engine::Sqlite { writer, .. } => (Conn::Sqlite(writer.acquire().await?), "BEGIN IMMEDIATE"),
-            Engine::Postgres { writer, .. } => {
-                let begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
-                (Conn::Postgres(writer.acquire().await?), begin)
-            }
-        })
     }
 
     /// A connection that cannot write, for statements that each see the newest commit. Dropping it gives it back.
@@ -202,7 +196,7 @@ impl Store {
     /// Waits for running transactions and closes every connection.
     pub async fn close(&self) {
         match &*self.engine {
-            Engine::Sqlite { writer, readers } => {
+            Engine::Sqlite { writer, readers, .. } => {
                 readers.close().await;
                 writer.close().await;
             }

@@ -25,6 +25,19 @@ pub(crate) enum Conn {
     Postgres(PoolConnection<Postgres>),
 }
 
+/// How a part of a transaction ended.
+pub(crate) enum Part<T, E> {
+    Done(T),
+    /// Undone alone; the transaction can go on.
+    Undone {
+        error: E,
+        /// It failed because another transaction won.
+        lost_a_race: bool,
+    },
+    /// The transaction as a whole is lost.
+    Broken(E),
+}
+
 impl Tx {
     pub(crate) const fn without_transaction(conn: Conn) -> Self {
         Self { conn, open: false, poisoned: false, lost_a_race: false }
@@ -79,20 +92,45 @@ impl Tx {
     where
         E: From<StoreError>,
     {
+        match self.part(work).await {
+            Part::Done(value) => Ok(value),
+            Part::Undone { error, .. } | Part::Broken(error) => Err(error),
+        }
+    }
+
+    /// [`Tx::savepoint`], telling apart what its caller must know to go on.
+    pub(crate) async fn part<T, E>(
+        &mut self,
+        work: impl for<'tx> FnOnce(&'tx mut Self) -> Work<'tx, Result<T, E>>,
+    ) -> Part<T, E>
+    where
+        E: From<StoreError>,
+    {
         let before = (self.poisoned, self.lost_a_race);
-        self.run("SAVEPOINT part").await?;
+        if let Err(error) = self.run("SAVEPOINT part").await {
+            return Part::Broken(error.into());
+        }
         let done = work(self).await;
-        if done.is_ok() && self.poisoned == before.0 {
-            self.run("RELEASE SAVEPOINT part").await?;
-            return done;
+        let poisoned = self.poisoned != before.0;
+        let lost_a_race = self.lost_a_race;
+        let error = match done {
+            Ok(value) if !poisoned => {
+                return match self.run("RELEASE SAVEPOINT part").await {
+                    Ok(()) => Part::Done(value),
+                    Err(error) => Part::Broken(error.into()),
+                };
+            }
+            Ok(_) => StoreError::Poisoned.into(),
+            Err(error) => error,
+        };
+        // Some failures (a full disk) end the whole transaction, and then there is nothing to go back to.
+        if self.run("ROLLBACK TO SAVEPOINT part").await.is_err()
+            || self.run("RELEASE SAVEPOINT part").await.is_err()
+        {
+            return Part::Broken(error);
         }
-        self.run("ROLLBACK TO SAVEPOINT part").await?;
-        self.run("RELEASE SAVEPOINT part").await?;
         (self.poisoned, self.lost_a_race) = before;
-        match done {
-            Ok(_) => Err(StoreError::Poisoned.into()),
-            failed => failed,
-        }
+        Part::Undone { error, lost_a_race }
     }
 
     async fn run(&mut self, statement: &'static str) -> Result<(), StoreError> {

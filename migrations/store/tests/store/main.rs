@@ -36,4 +36,5 @@ mod people;
 mod proxy;
 mod schema;
 mod segments;
+mod together;
 mod transactions;
