@@ -3,11 +3,13 @@
 import json
 import os
 import pathlib
+import re
 import select
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -56,6 +58,7 @@ class Machine:
         for name in ("tarn-broker", "tarn-witness", "libtarn_standin_cuda.so", "libtarn_standin_nvml.so"):
             if not (self.artefacts / name).exists():
                 sys.exit(f"{self.artefacts / name} is missing: run `make release` first")
+        self.compiling = threading.Lock()
         self.card = self.nvml()["devices"][0]
         self.driver_version = self.nvml()["driver"]
 
@@ -82,8 +85,13 @@ class Machine:
         """A C or CUDA program of the suite."""
         source = PROGRAMS / name
         target = self.work / "-".join([source.stem, *[option.strip("-").replace("=", "-") for option in options]])
-        if target.exists():
-            return target
+        with self.compiling:
+            if not target.exists():
+                self.build(source, target, options)
+        return target
+
+    @staticmethod
+    def build(source, target, options):
         if source.suffix == ".cu":
             nvcc = shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
             if not nvcc:
@@ -93,8 +101,7 @@ class Machine:
             command = ["cc", "-std=gnu11", "-O1", "-Wall", *options, "-o", target, source, "-ldl"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=240)
         if done.returncode:
-            raise Failed(f"{name} does not compile: {(done.stderr or done.stdout)[-400:]}")
-        return target
+            raise Failed(f"{source.name} does not compile: {(done.stderr or done.stdout)[-400:]}")
 
 
 def run(command, env, timeout=PATIENCE_S):
@@ -116,7 +123,8 @@ class Pool:
     """One pool: a capped primary and donors, all on the one card."""
 
     def __init__(self, machine, name, cap=24 * GIB, donors=3, donor_bytes=24 * GIB, **policy):
-        self.machine, self.home = machine, machine.work / name
+        slug = re.sub(r"[^A-Za-z0-9]+", "-", name)[:40]  # a socket's path has little room
+        self.machine, self.home = machine, machine.work / f"pool-{slug}"
         self.lib = self.home / "lib"
         self.lib.mkdir(parents=True)
         shutil.copy(machine.artefacts / "libtarn_standin_cuda.so", self.lib / "libcuda.so.1")
@@ -132,6 +140,10 @@ class Pool:
             "uuid": card["uuid"], "pci_bus_id": card["pci"], "minor": card["minor"], "reserved_bytes": donor_bytes,
             "link_class": "nvlink", "grade": "a", "read_mb_per_second": 1000, "certificate_id": None,
         }
+        rules = {
+            "placement": "local_first", "reserve_bytes": 512 * MIB, "large_bytes": 64 * MIB, "granule_bytes": 2 * MIB, **policy,
+        }
+        self.reserve = rules["reserve_bytes"]
         config = {
             "version": 1, "generation": 1, "donors_on_primary": True,
             "instance_id": "ins_" + ALPHABET[1] * 26, "lease_id": "lse_" + ALPHABET[2] * 26,
@@ -140,9 +152,7 @@ class Pool:
                 "memory_bytes": card["total"], "cap_bytes": cap,
             },
             "donors": [donor] * donors,
-            "policy": {
-                "placement": "local_first", "reserve_bytes": 512 * MIB, "large_bytes": 64 * MIB, "granule_bytes": 2 * MIB, **policy,
-            },
+            "policy": rules,
             "broker_socket": str(self.home / "broker.sock"), "standin_log": str(self.home / "standin.log"),
         }
         (self.lib / "pool.json").write_text(json.dumps(config, indent=1))

@@ -1,34 +1,10 @@
-/* What the real driver says of memory that it was handed in pieces, and what each step costs: `name=value`, one a line.
+/* What the real driver says of memory that it was handed in pieces: `name=value`, one a line.
  * Runs on the bare card; the stand-in and the simulated driver are written to agree with these answers. */
 #include "driver.h"
 
+static u64 large = 4 * GIB;
 static Prop prop = {1, 1, 1, 0};
 static Access access_all = {1, 0, 3};
-
-static void split(const char *label, u64 bytes, int rounds) {
-  enum { CREATE, EXPORT, IMPORT, RESERVE, MAP, ACCESS, UNMAP, FREE, RELEASE, STEPS };
-  static const char *names[] = {"create", "export", "import", "reserve", "map", "access", "unmap", "unreserve", "release"};
-  static u64 spent[STEPS][64];
-  for (int round = 0; round < rounds; round++) {
-    u64 own, taken, at, then = nanoseconds(), now;
-    int file = -1;
-#define STEP(which, ...) MUST(__VA_ARGS__); now = nanoseconds(); spent[which][round] = now - then; then = now
-    STEP(CREATE, "cuMemCreate", &own, bytes, &prop, 0);
-    STEP(EXPORT, "cuMemExportToShareableHandle", &file, own, 1, 0);
-    STEP(IMPORT, "cuMemImportFromShareableHandle", &taken, (u64)file, 1);
-    close(file);
-    then = nanoseconds();
-    STEP(RESERVE, "cuMemAddressReserve", &at, bytes, 2 * MIB, 0, 0);
-    STEP(MAP, "cuMemMap", at, bytes, 0, taken, 0);
-    STEP(ACCESS, "cuMemSetAccess", at, bytes, &access_all, 1);
-    STEP(UNMAP, "cuMemUnmap", at, bytes);
-    STEP(FREE, "cuMemAddressFree", at, bytes);
-    MUST("cuMemRelease", taken);
-    STEP(RELEASE, "cuMemRelease", own);
-  }
-  for (int step = 0; step < STEPS; step++)
-    printf("split_%s_%s_us=%.1f\n", label, names[step], median(spent[step], rounds) / 1e3);
-}
 
 static void attribute(const char *label, int which, u64 at) {
   u64 value = 0;
@@ -75,7 +51,7 @@ static void stitched(void) {
 
 /* Bytes of a chunk that was released full of 0xA5 and made anew: how many sampled words are not zero. */
 static void residue(void) {
-  u64 handle, at, bytes = 4 * GIB, dirty = 0, words[512];
+  u64 handle, at, bytes = large, dirty = 0, words[512];
   for (int round = 0; round < 2; round++) {
     MUST("cuMemCreate", &handle, bytes, &prop, 0);
     MUST("cuMemAddressReserve", &at, bytes, 2 * MIB, 0, 0);
@@ -92,6 +68,67 @@ static void residue(void) {
     MUST("cuMemRelease", handle);
   }
   printf("residue_nonzero_words=%llu\n", dirty);
+}
+
+static u64 dirty_words(u64 handle, u64 bytes, int stain) {
+  static u64 words[512];
+  u64 at, dirty = 0;
+  MUST("cuMemAddressReserve", &at, bytes, 2 * MIB, 0, 0);
+  MUST("cuMemMap", at, bytes, 0, handle, 0);
+  MUST("cuMemSetAccess", at, bytes, &access_all, 1);
+  for (u64 place = 0; place < bytes; place += 2 * MIB) {
+    MUST("cuMemcpyDtoH_v2", words, at + place, sizeof words);
+    for (int word = 0; word < 512; word++) dirty += words[word] != 0;
+  }
+  MUST("cuMemsetD8_v2", at, stain, bytes);
+  MUST("cuCtxSynchronize");
+  MUST("cuMemUnmap", at, bytes);
+  MUST("cuMemAddressFree", at, bytes);
+  return dirty;
+}
+
+/* A handle that is kept and lent again, as a broker must not do: what the second borrower reads, and what zeroing it would take. */
+static void recycled(void) {
+  u64 own, first, second, bytes = large / 4, at, rounds = 8;
+  int file = -1;
+  MUST("cuMemCreate", &own, bytes, &prop, 0);
+  MUST("cuMemExportToShareableHandle", &file, own, 1, 0);
+  MUST("cuMemImportFromShareableHandle", &first, (u64)file, 1);
+  dirty_words(first, bytes, 0xA5);
+  MUST("cuMemRelease", first);
+  MUST("cuMemImportFromShareableHandle", &second, (u64)file, 1);
+  printf("recycled_nonzero_words=%llu\n", dirty_words(second, bytes, 0));
+  printf("recycled_nonzero_words_after_zeroing=%llu\n", dirty_words(second, bytes, 0));
+  MUST("cuMemRelease", second);
+  close(file);
+  MUST("cuMemRelease", own);
+  MUST("cuMemAlloc_v2", &at, large);
+  u64 then = nanoseconds();
+  for (u64 round = 0; round < rounds; round++) MUST("cuMemsetD8Async", at, round, large, 0);
+  MUST("cuCtxSynchronize");
+  printf("zeroing_gb_per_s=%.0f\n", rounds * large / (double)(nanoseconds() - then));
+  MUST("cuMemFree_v2", at);
+}
+
+/* Which memory lets a program ask that copies to it be synchronous: what libraries for network cards set on every buffer. */
+static void sync_memops(void) {
+  u64 native, at;
+  int yes = 1;
+  MUST("cuMemAlloc_v2", &native, 32 * MIB);
+  printf("sync_memops_native=%d\n", CU("cuPointerSetAttribute", &yes, 6, native));
+  MUST("cuMemFree_v2", native);
+  for (int kind = 0; kind < 4; kind++) {
+    u64 handle;
+    Prop asked = {1, kind & 1, 1, 0, .rdma = kind >> 1};
+    MUST("cuMemCreate", &handle, 32 * MIB, &asked, 0);
+    MUST("cuMemAddressReserve", &at, 32 * MIB, 2 * MIB, 0, 0);
+    MUST("cuMemMap", at, 32 * MIB, 0, handle, 0);
+    MUST("cuMemSetAccess", at, 32 * MIB, &access_all, 1);
+    printf("sync_memops_mapped_%s%s=%d\n", kind & 1 ? "exportable" : "plain", kind >> 1 ? "_rdma" : "", CU("cuPointerSetAttribute", &yes, 6, at));
+    MUST("cuMemUnmap", at, 32 * MIB);
+    MUST("cuMemAddressFree", at, 32 * MIB);
+    MUST("cuMemRelease", handle);
+  }
 }
 
 /* Whether memory that a network card may reach stays so behind a descriptor. */
@@ -120,15 +157,15 @@ static void rdma(void) {
 }
 
 int main(void) {
+  u64 total;
   open_context();
+  MUST("cuDeviceTotalMem_v2", &total, 0);
+  if (total < 64 * GIB) large = 256 * MIB;
   rdma();
-  split("2MiB", 2 * MIB, 51);
-  split("2MiB_again", 2 * MIB, 51);
-  split("64MiB", 64 * MIB, 25);
-  split("1GiB", GIB, 9);
-  split("8GiB", 8 * GIB, 5);
+  sync_memops();
   stitched();
   residue();
+  recycled();
   printf("end\n");
   return 0;
 }

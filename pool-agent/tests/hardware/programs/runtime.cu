@@ -3,6 +3,9 @@
 //   runtime small                            the same kinds of access on little memory, for slow checkers
 //   runtime hold <block GiB>                 fills a block, prints `ready`, awaits a line, then proves it intact and goes on
 //   runtime speed <block GiB>                kernel launch and bandwidth figures, `name=value`
+//   runtime mapped <block GiB> <first GiB>   the same on a block that this program maps from two handles, as a pool without a pool
+//   runtime stain <GiB>                      fills that much with 0xA5, prints `ready`, awaits a line
+//   runtime sniff <GiB>                      takes that much and tells how many words of it are not zero
 #include <cuda.h>
 #include <cuda_runtime.h>
 
@@ -190,8 +193,38 @@ static void graph(char *block, size_t bytes) {
   check("a graph with an allocation node replays over the block", good, "%s", cudaGetErrorName(taken));
   MUST(cudaGraphExecDestroy(ready));
   MUST(cudaGraphDestroy(captured));
+  MUST(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  taken = cudaMallocAsync(&scratch, bytes, stream);
+  (void)cudaGetLastError();
+  fill<<<512, 256, 0, stream>>>(reinterpret_cast<Word *>(block), 64 * MiB / 8, 8, 0);
+  cudaError_t ended = cudaStreamEndCapture(stream, &captured);
+  check("a captured allocation larger than the primary is out of memory, and the capture goes on",
+        taken == cudaErrorMemoryAllocation && ended == cudaSuccess, "%s, %s", cudaGetErrorName(taken), cudaGetErrorName(ended));
+  if (ended == cudaSuccess) MUST(cudaGraphDestroy(captured));
   MUST(cudaStreamDestroy(stream));
   MUST(cudaDeviceGraphMemTrim(0));
+}
+
+// A block that spills is freed while kernels still write to it; what is taken right after must not be what they write to.
+static void freed_in_flight(size_t primary) {
+  cudaStream_t streams[2];
+  for (auto &stream : streams) MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  size_t bytes = primary + primary / 8;
+  char *first = nullptr, *second = nullptr;
+  MUST(cudaMallocAsync(reinterpret_cast<void **>(&first), bytes, streams[0]));
+  for (int round = 0; round < 20; round++)
+    fill<<<256, 256, 0, streams[0]>>>(reinterpret_cast<Word *>(first), bytes / 8, 100 + round, 0);
+  MUST(cudaFreeAsync(first, streams[0]));
+  MUST(cudaMallocAsync(reinterpret_cast<void **>(&second), bytes, streams[1]));
+  fill<<<256, 256, 0, streams[1]>>>(reinterpret_cast<Word *>(second), bytes / 8, 200, 0);
+  MUST(cudaStreamSynchronize(streams[1]));
+  MUST(cudaStreamSynchronize(streams[0]));
+  check("a block freed under running kernels stays theirs until they end", bad(second, bytes, 200) == 0, "%zu MiB", bytes / MiB);
+  MUST(cudaFreeAsync(second, streams[1]));
+  for (auto &stream : streams) {
+    MUST(cudaStreamSynchronize(stream));
+    MUST(cudaStreamDestroy(stream));
+  }
 }
 
 static void ordered(size_t primary) {
@@ -262,6 +295,7 @@ static int everything(size_t bytes, size_t primary) {
   (void)cudaGetLastError();
   check("a double free is refused", twice == cudaErrorInvalidValue, "%s", cudaGetErrorName(twice));
   ordered(primary);
+  freed_in_flight(primary);
   cudaError_t over = cudaMalloc(&block, total + GiB);
   (void)cudaGetLastError();
   check("more than everything is out of memory", over == cudaErrorMemoryAllocation, "%s", cudaGetErrorName(over));
@@ -319,11 +353,8 @@ static float milliseconds(int rounds, void (*work)(void *), void *argument) {
 }
 
 struct Range { char *at; size_t bytes; };
-static int speed(size_t bytes) {
-  Range range{nullptr, bytes};
-  auto launches = [](void *) { for (int i = 0; i < 10000; i++) nothing<<<1, 32>>>(); };
-  printf("launch=%.1f\n", milliseconds(7, launches, nullptr) * 1e6 / 10000);
-  MUST(cudaMalloc(&range.at, bytes));
+static void bandwidth(char *at, size_t bytes) {
+  Range range{at, bytes};
   write(range.at, bytes, 1);
   auto read = [](void *to) {
     auto *part = static_cast<Range *>(to);
@@ -334,8 +365,76 @@ static int speed(size_t bytes) {
   printf("read_gb_per_s=%.1f\n", bytes / milliseconds(9, read, &range) / 1e6);
   printf("write_gb_per_s=%.1f\n", bytes / milliseconds(9, store, &range) / 1e6);
   printf("copy_gb_per_s=%.1f\n", bytes / 2 / milliseconds(9, copy, &range) / 1e6);
-  MUST(cudaFree(range.at));
+}
+
+static int speed(size_t bytes) {
+  char *block = nullptr;
+  auto launches = [](void *) { for (int i = 0; i < 10000; i++) nothing<<<1, 32>>>(); };
+  printf("launch=%.1f\n", milliseconds(7, launches, nullptr) * 1e6 / 10000);
+  MUST(cudaMalloc(&block, bytes));
+  bandwidth(block, bytes);
+  MUST(cudaFree(block));
   return 0;
+}
+
+template <typename Call> static Call entry(const char *name) {
+  void *found = nullptr;
+  cudaDriverEntryPointQueryResult how;
+  MUST(cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &how));
+  return reinterpret_cast<Call>(found);
+}
+#define DRIVER(name, ...) do { if (CUresult code = entry<decltype(&name)>(#name)(__VA_ARGS__)) { \
+    printf("failed: %s gives %d\n", #name, code); exit(2); } } while (0)
+
+static int mapped(size_t bytes, size_t first) {
+  CUmemAllocationProp prop{};
+  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  prop.location.id = 0;
+  CUmemAccessDesc access{prop.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  size_t pieces[] = {first, bytes - first}, at = 0;
+  CUdeviceptr block;
+  MUST(cudaFree(nullptr));
+  DRIVER(cuMemAddressReserve, &block, bytes, 2 * MiB, 0, 0);
+  for (size_t piece : pieces) {
+    CUmemGenericAllocationHandle handle;
+    DRIVER(cuMemCreate, &handle, piece, &prop, 0);
+    DRIVER(cuMemMap, block + at, piece, 0, handle, 0);
+    DRIVER(cuMemRelease, handle);
+    at += piece;
+  }
+  DRIVER(cuMemSetAccess, block, bytes, &access, 1);
+  bandwidth(reinterpret_cast<char *>(block), bytes);
+  return 0;
+}
+
+__global__ void not_zero(const Word *from, size_t words, Word *into) {
+  Word mine = 0;
+  for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < words; i += size_t(gridDim.x) * blockDim.x) mine += from[i] != 0;
+  if (mine) atomicAdd(into, mine);
+}
+
+static int residue(size_t bytes, bool stain) {
+  Word dirty = 0;
+  size_t piece = 6 * GiB, taken = 0;
+  for (; taken < bytes; taken += piece) {
+    char *at = nullptr;
+    MUST(cudaMalloc(&at, piece));
+    *bad_words = 0;
+    if (stain) MUST(cudaMemset(at, 0xA5, piece));
+    else not_zero<<<2048, 512>>>(reinterpret_cast<Word *>(at), piece / 8, bad_words);
+    MUST(cudaDeviceSynchronize());
+    dirty += *bad_words;
+  }
+  if (!stain) {
+    printf("taken_mib=%zu\nnonzero_words=%llu\n", taken / MiB, dirty);
+    return 0;
+  }
+  char line[16];
+  printf("ready\n");
+  fflush(stdout);
+  return !fgets(line, sizeof line, stdin);
 }
 
 int main(int argc, char **argv) {
@@ -346,6 +445,9 @@ int main(int argc, char **argv) {
   int code = !strcmp(what, "small")   ? everything(192 * MiB, 128 * MiB)
              : !strcmp(what, "hold")  ? hold(bytes)
              : !strcmp(what, "speed") ? speed(bytes)
+             : !strcmp(what, "mapped") ? mapped(bytes, primary)
+             : !strcmp(what, "stain") ? residue(bytes, true)
+             : !strcmp(what, "sniff") ? residue(bytes, false)
                                       : everything(bytes, primary);
   printf("end\n");
   return code;

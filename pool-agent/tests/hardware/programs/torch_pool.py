@@ -4,19 +4,13 @@ Prints `check <name> ok|failed <detail>` and `digest <name> <hex>`; digests are 
     torch_pool.py <tensor GiB> <pool bytes or 0>
 """
 
-import hashlib
+import pathlib
 import sys
 
 import torch
 
-
-def check(name, ok, detail=""):
-    print(f"check {name} {'ok' if ok else 'failed'} {detail}", flush=True)
-
-
-def digest(name, tensor):
-    data = tensor.detach().contiguous().cpu().view(torch.uint8).numpy().tobytes()
-    print(f"digest {name} {hashlib.sha256(data).hexdigest()[:24]}", flush=True)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from tell import check, digest  # noqa: E402
 
 
 def main():
@@ -64,9 +58,10 @@ def main():
     digest("weight", layer.linear1.weight)
 
     graph_replay(weights, make)
-    if pool_bytes:
-        out_of_memory(device)
     del big, weights, place
+    if not pool_bytes:
+        return
+    out_of_memory(device)
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     again = torch.cuda.mem_get_info()[0]
