@@ -4,7 +4,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 export TARN_DATA_DIR ?= ./data
 
-.PHONY: help demo run test build fmt lint sqlx openapi bench-start bench-placement bench-api bench gpu-suite clean
+.PHONY: help demo run test build fmt lint sqlx openapi bench-start bench-placement bench-api bench gpu-suite bench-gpu clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -57,6 +57,11 @@ bench: bench-placement bench-start bench-api ## all benchmarks that need no GPU
 gpu-suite: ## the pooled device on this machine's own NVIDIA card; prints a table of checks
 	@command -v $(CARGO) >/dev/null && $(CARGO) build --release --locked -p tarn-broker -p tarn-standin-cuda -p tarn-standin-nvml -p tarn-witness || true
 	python3 pool-agent/tests/hardware/suite.py --artefacts $(TARGET)/release $(SUITE)
+
+bench-gpu: ## measure it there: bare against pooled, tables and plots into docs/
+	@command -v $(CARGO) >/dev/null && $(CARGO) build --release --locked -p tarn-broker -p tarn-standin-cuda -p tarn-standin-nvml -p tarn-witness || true
+	python3 pool-agent/tests/hardware/suite.py --bench --artefacts $(TARGET)/release --out $(TARGET)/bench-gpu $(SUITE)
+	python3 pool-agent/tests/hardware/report.py $(TARGET)/bench-gpu/results.json
 
 clean: ## remove build results (never data)
 	$(CARGO) clean
