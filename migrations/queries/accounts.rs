@@ -103,6 +103,12 @@ pub async fn insert_user(conn: &mut Conn, user: &UserRow) -> Result<()> {
     Ok(())
 }
 
+/// Locks a user's row until the transaction ends, so that what is read of their doings stays true. `false`: there is no such user.
+pub async fn lock_user(conn: &mut Conn, id: &UserId) -> Result<bool> {
+    let done = query!("UPDATE users SET token_epoch = token_epoch WHERE id = $1", id.as_str());
+    Ok(done.execute(conn).await?.rows_affected() == 1)
+}
+
 pub async fn user(conn: &mut Conn, id: &UserId) -> Result<Option<UserRow>> {
     select_user!("WHERE id = $1", id.as_str()).fetch_optional(conn).await?.map(take).transpose()
 }

@@ -1,7 +1,7 @@
 //! Billable intervals. Evidence, settlement, split and close all go through one guarded update, so none overtakes another.
 
 use sqlx::{query, query_as};
-use tarn_protocol::ids::{GpuUuid, InstanceId, SegmentId, TenantId};
+use tarn_protocol::ids::{GpuUuid, InstanceId, OfferId, SegmentId, TenantId};
 use tarn_protocol::units::{Generation, Timestamp};
 use tarn_rows::segments::{SegmentRaw, SegmentRow};
 use tarn_rows::{Page, TenantScope};
@@ -156,6 +156,21 @@ pub async fn open_segment_of_gpu(conn: &mut Conn, gpu: &GpuUuid) -> Result<Optio
 pub async fn open_segments(conn: &mut Conn, page: Page<'_, SegmentId>) -> Result<Vec<SegmentRow>> {
     let raws = select_segment!(
         "WHERE ended_at IS NULL AND id > $1 ORDER BY id LIMIT $2",
+        page.above(),
+        page.limit()
+    );
+    take_all(raws.fetch_all(conn).await?)
+}
+
+/// For operators: what runs at the price of an offer, of any tenant, in order of id.
+pub async fn open_segments_of_sku(
+    conn: &mut Conn,
+    sku: &OfferId,
+    page: Page<'_, SegmentId>,
+) -> Result<Vec<SegmentRow>> {
+    let raws = select_segment!(
+        "WHERE sku = $1 AND ended_at IS NULL AND id > $2 ORDER BY id LIMIT $3",
+        sku.as_str(),
         page.above(),
         page.limit()
     );

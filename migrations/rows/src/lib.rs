@@ -20,6 +20,7 @@ pub mod leases;
 pub mod ledger;
 pub mod links;
 pub mod offers;
+pub mod operators;
 pub mod page;
 pub mod plans;
 pub mod scope;

@@ -13,8 +13,9 @@ use tarn_billing::segment::CloseReason;
 use tarn_billing::transfer::TransferKind;
 use tarn_protocol::hardware::{LinkClass, LinkGrade};
 use tarn_protocol::ids::{
-    AccountId, ApiKeyId, CertificateId, EventId, GpuUuid, GrantId, HoldId, HostId, InstanceId, JoinTokenId,
-    LeaseId, OfferId, RefreshTokenId, SegmentId, SessionId, SshKeyId, TenantId, TransferId, UserId,
+    AccountId, ApiKeyId, CertificateId, CreditRequestId, EventId, GpuUuid, GrantId, HoldId, HostId,
+    InstanceId, JoinTokenId, LeaseId, OfferId, RefreshTokenId, SegmentId, SessionId, SshKeyId, TenantId,
+    TransferId, UserId,
 };
 use tarn_protocol::units::{BootId, Bytes, Generation, MonoMillis, Sequence, Timestamp};
 use tarn_provisioner::lifecycle::{DesiredState, ReasonCode, State};
@@ -91,6 +92,7 @@ stored_text!(
     AccountId,
     ApiKeyId,
     CertificateId,
+    CreditRequestId,
     EventId,
     GpuUuid,
     GrantId,

@@ -4,6 +4,7 @@
 
 mod fleet;
 mod money;
+mod operators;
 mod people;
 mod rentals;
 

@@ -43,6 +43,8 @@ pub enum Constraint {
     MeterEvent,
     HostBoot,
     Eviction,
+    /// The grant belongs to another request for credit.
+    RequestOfGrant,
     /// A row of this id.
     RowId,
 }
@@ -108,6 +110,10 @@ const NAMES: &[(Constraint, &str, &str)] = &[
     ),
     (Constraint::HostBoot, "host_boots_pkey", "host_boots.host_id, host_boots.boot_id"),
     (Constraint::Eviction, "evictions_pkey", "evictions.host_id, evictions.instance_id"),
+    (Constraint::RequestOfGrant, "one_request_per_grant", "credit_requests.grant_id"),
+    (Constraint::RowId, "operator_log_pkey", "operator_log.seq"),
+    (Constraint::RowId, "operator_log_head_pkey", "operator_log_head.id"),
+    (Constraint::RowId, "credit_requests_pkey", "credit_requests.id"),
     (Constraint::RowId, "instance_plans_pkey", "instance_plans.instance_id"),
     (Constraint::RowId, "placement_turns_pkey", "placement_turns.id"),
     (Constraint::RowId, "tenants_pkey", "tenants.id"),

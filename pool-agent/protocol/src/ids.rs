@@ -112,6 +112,8 @@ ids! {
     HoldId "hld";
     /// A grant of credit: trial, promo or cash.
     GrantId "grn";
+    /// Credit that an operator asked for.
+    CreditRequestId "crq";
     /// An API key.
     ApiKeyId "key";
     /// An SSH public key of a tenant.

@@ -1,7 +1,9 @@
 //! The ledger, grants, holds, segments and evidence.
 
 use tarn_billing::money::Micros;
-use tarn_protocol::ids::{AccountId, GpuUuid, GrantId, HoldId, InstanceId, SegmentId, TenantId, TransferId};
+use tarn_protocol::ids::{
+    AccountId, GpuUuid, GrantId, HoldId, InstanceId, OfferId, SegmentId, TenantId, TransferId,
+};
 use tarn_protocol::units::{Generation, Timestamp};
 use tarn_rows::ledger::{AccountRow, AuditRow, EntryRow, LedgerLineRow, Posting, TransferRow};
 use tarn_rows::segments::{MeterEventRow, SegmentRow};
@@ -59,6 +61,7 @@ calls! { segments {
     segments_of_run(instance: &InstanceId, generation: Generation) -> Vec<SegmentRow>;
     open_segment_of_gpu(gpu: &GpuUuid) -> Option<SegmentRow>;
     open_segments(page: Page<'_, SegmentId>) -> Vec<SegmentRow>;
+    open_segments_of_sku(sku: &OfferId, page: Page<'_, SegmentId>) -> Vec<SegmentRow>;
     segments_exhausted(now: Timestamp, limit: u32) -> Vec<SegmentRow>;
     next_exhaustion() -> Option<Timestamp>;
     segments_that_cost(scope: &TenantScope, since: Timestamp) -> Vec<SegmentRow>;

@@ -18,6 +18,7 @@ calls! { accounts {
     lock_tenant(scope: &TenantScope) -> bool;
     set_tenant_quota(tenant: &TenantRow) -> bool;
     insert_user(user: &UserRow) -> ();
+    lock_user(id: &UserId) -> bool;
     user(id: &UserId) -> Option<UserRow>;
     user_by_email(email: &str) -> Option<UserRow>;
     bump_token_epoch(id: &UserId) -> Option<i64>;

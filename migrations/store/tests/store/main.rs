@@ -32,6 +32,7 @@ mod fixtures;
 mod fleet;
 mod leases;
 mod ledger;
+mod operators;
 mod people;
 mod proxy;
 mod schema;

@@ -16,7 +16,7 @@ on_both_engines! {
 }
 
 /// Runs SQL past the store, as a mistaken operator would.
-async fn past_the_store(url: &str, sql: &str) -> sqlx::Result<u64> {
+pub async fn past_the_store(url: &str, sql: &str) -> sqlx::Result<u64> {
     let sql = AssertSqlSafe(sql.to_owned());
     if url.starts_with("postgres") {
         let mut conn = PgConnection::connect(url).await?;
