@@ -28,6 +28,7 @@ pub mod grant;
 pub mod hold;
 pub mod money;
 pub mod price;
+pub mod price_change;
 pub mod rate;
 pub mod segment;
 pub mod settlement;
