@@ -3,6 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use crate::app::operators::credits::CreditRules;
+
 /// Configuration of one `tarn serve` process.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -20,6 +22,8 @@ pub struct Config {
     pub password_cost: PasswordCost,
     pub rates: Rates,
     pub requests: RequestLimits,
+    /// When credit takes two operators.
+    pub credits: CreditRules,
 }
 
 /// How long credentials live.
@@ -68,6 +72,7 @@ impl Config {
             password_cost: PasswordCost { memory_kib: 19 * 1024, passes: 2, concurrent_max: 2 },
             rates: Rates { per_address: 3000, per_credential: 1200, per_tenant: 2400, sign_in: 20 },
             requests: RequestLimits { body_bytes: 1024 * 1024, seconds: 90 },
+            credits: CreditRules { alone_max: None, request_seconds: 72 * 3600 },
         }
     }
 

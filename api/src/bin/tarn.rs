@@ -5,10 +5,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use tarn_api::app::operators::credits::CreditRules;
+use tarn_api::app::operators::log::{self, By};
 use tarn_api::app::operators::{join_tokens, promote};
 use tarn_api::app::people::email::{Email, NewPassword};
 use tarn_api::config::Config;
 use tarn_api::{demo, serve};
+use tarn_billing::money::Micros;
 use tracing_subscriber::EnvFilter;
 
 #[derive(Debug, Parser)]
@@ -44,6 +47,9 @@ enum Action {
         /// Let anyone top up for free. For a machine of your own only.
         #[arg(long, env = "TARN_LOCAL_PAYMENTS")]
         local_payments: bool,
+        /// Credit beyond this many CNY, from one operator within a day, waits for another operator's approval.
+        #[arg(long, env = "TARN_FOUR_EYES_ABOVE", value_name = "CNY")]
+        four_eyes_above: Option<Micros>,
     },
     /// Show the whole story on this machine: a simulated host, a customer, a Pool-96, the bill. Then keep serving.
     Demo {
@@ -84,6 +90,8 @@ enum Admin {
         #[arg(long, default_value = "local")]
         region: String,
     },
+    /// Follow the chain of the operators' log and say whether every line is as it was written.
+    VerifyLog,
 }
 
 #[tokio::main]
@@ -108,8 +116,9 @@ async fn run(command: Command) -> anyhow::Result<()> {
     let database_url = database_url.filter(|url| !url.is_empty());
     let config = Config { database_url, ..Config::local(data_dir) };
     match command.action {
-        Action::Serve { listen, local_payments } => {
-            let server = serve::serve(Config { listen, local_payments, ..config }).await?;
+        Action::Serve { listen, local_payments, four_eyes_above } => {
+            let credits = CreditRules { alone_max: four_eyes_above, ..config.credits };
+            let server = serve::serve(Config { listen, local_payments, credits, ..config }).await?;
             until_told_to_stop().await?;
             server.stop().await;
         }
@@ -143,8 +152,9 @@ async fn administer(config: Config, action: Admin) -> anyhow::Result<()> {
             eprintln!("{} is an operator", email.as_str());
         }
         Admin::CreateJoinToken { region } => {
-            println!("{}", join_tokens::create(&state, region.parse()?).await?.token);
+            println!("{}", join_tokens::create(&state, region.parse()?, By::command_line()).await?.token);
         }
+        Admin::VerifyLog => println!("{} lines stand", log::verify(&state.store).await?),
     }
     state.store.close().await;
     Ok(())

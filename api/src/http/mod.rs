@@ -59,6 +59,7 @@ fn documented() -> OpenApiRouter<AppState> {
         .merge(admin::tenants::routes())
         .merge(admin::credits::routes())
         .merge(admin::join_tokens::routes())
+        .merge(admin::log::routes())
         .merge(health::routes())
 }
 

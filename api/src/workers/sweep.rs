@@ -1,4 +1,4 @@
-//! What time alone changes: silent hosts are flagged, times to live end, holds expire.
+//! What time alone changes: silent hosts are flagged, times to live end, holds and requests for credit expire.
 
 use serde_json::json;
 use tarn_protocol::ids::EventId;
@@ -19,6 +19,7 @@ use crate::app::agents::accept_report::UNREACHABLE;
 use crate::app::instances::change;
 use crate::app::instances::dossier::Dossier;
 use crate::app::metering::exhaustion;
+use crate::app::operators::credits;
 use crate::state::AppState;
 
 pub async fn tick(state: &AppState, claim: Claim, now: Timestamp) -> Result<Report, WorkError> {
@@ -33,6 +34,7 @@ pub async fn tick(state: &AppState, claim: Claim, now: Timestamp) -> Result<Repo
                 flag_silent_hosts(tx, &mut act, &mut report).await?;
                 end_times_to_live(tx, &mut act, &mut report).await?;
                 expire_holds(tx, &mut act, &mut report).await?;
+                report.changed += credits::expire(tx, act.now).await?;
                 exhaustion::rearm_changed(tx, &mut act).await?;
                 Ok::<_, WorkError>((report, act))
             })

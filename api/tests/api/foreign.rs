@@ -67,6 +67,7 @@ pub fn absent(parameter: &str, body: &str) -> String {
         "charge_id" => "seg",
         "instance_id" => "ins",
         "host_id" => "hst",
+        "credit_id" => "crq",
         "certificate_id" => "crt",
         "offer_id" => return "pool-1".to_owned(),
         "gpu_uuid" => return "GPU-00000000-0000-0000-0000-000000000000".to_owned(),

@@ -151,6 +151,15 @@ impl Api {
         self.send(self.request("POST", path).bearer_auth(credential).json(&body)).await
     }
 
+    /// Previews a price and appends it on that preview.
+    pub async fn change_price(&self, operator: &Person, price: Value) -> Got {
+        let preview =
+            self.post(&operator.access, "/v1/admin/price-book/preview", price.clone()).await.is(200);
+        let mut edit = price;
+        edit["fingerprint"] = preview["fingerprint"].clone();
+        self.post(&operator.access, "/v1/admin/price-book", edit).await
+    }
+
     pub async fn patch(&self, credential: &str, path: &str, body: Value) -> Got {
         self.send(self.request("PATCH", path).bearer_auth(credential).json(&body)).await
     }

@@ -18,5 +18,6 @@ mod foreign;
 mod idempotency;
 mod money;
 mod openapi;
+mod operators;
 mod people;
 mod real;

@@ -3,7 +3,6 @@
 use tarn_billing::grant::{Grant, GrantKind, GrantTerms, InvalidGrant};
 use tarn_billing::money::Micros;
 use tarn_protocol::ids::{GrantId, TenantId};
-use tarn_protocol::units::Timestamp;
 use tarn_rows::TenantScope;
 use tarn_store::{StoreError, Tx};
 
@@ -39,19 +38,6 @@ pub fn cash(state: &AppState, tenant_id: TenantId, payment: &Payment) -> Result<
         granted_at: now,
         expires_at: None,
     })
-}
-
-/// Credit that an operator gives.
-pub fn credit(
-    state: &AppState,
-    tenant_id: TenantId,
-    kind: GrantKind,
-    amount: Micros,
-    expires_at: Option<Timestamp>,
-) -> Result<Grant, InvalidGrant> {
-    let now = state.clock.now();
-    let id = GrantId::new(now, state.entropy.bits());
-    Grant::new(GrantTerms { id, tenant_id, kind, priority: 10, amount, granted_at: now, expires_at })
 }
 
 /// Puts `grant` into the wallet, and tells the hosts that what runs is paid for longer.

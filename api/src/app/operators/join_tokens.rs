@@ -3,11 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde_json::json;
 use tarn_protocol::ids::JoinTokenId;
 use tarn_protocol::units::Timestamp;
 use tarn_rows::hosts::JoinTokenRow;
 use tarn_store::StoreError;
 
+use super::log::{self, By, Deed};
 use crate::auth::secret;
 use crate::state::AppState;
 
@@ -57,7 +59,7 @@ impl fmt::Debug for NewJoinToken {
 }
 
 /// A token for one host of `region`.
-pub async fn create(state: &AppState, Region(region): Region) -> Result<NewJoinToken, StoreError> {
+pub async fn create(state: &AppState, Region(region): Region, by: By) -> Result<NewJoinToken, StoreError> {
     let now = state.clock.now();
     let token = format!("{PREFIX}{}", secret::base62(state.entropy.as_ref(), SECRET_CHARACTERS));
     let id = JoinTokenId::new(now, state.entropy.bits());
@@ -72,7 +74,14 @@ pub async fn create(state: &AppState, Region(region): Region) -> Result<NewJoinT
         used_nonce: None,
     };
     let expires_at = row.expires_at;
-    state.store.write(move |tx| Box::pin(async move { tx.insert_join_token(&row).await })).await?;
+    let written = state.store.write(move |tx| {
+        Box::pin(async move {
+            tx.insert_join_token(&row).await?;
+            let detail = json!({"region": row.region, "expires_at": row.expires_at.as_micros()});
+            log::record(tx, &by, now, Deed::CreateJoinToken, (&row.id, detail)).await
+        })
+    });
+    written.await?;
     Ok(NewJoinToken { id, token, region, expires_at })
 }
 

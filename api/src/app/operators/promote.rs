@@ -1,7 +1,9 @@
 //! Making an operator: of someone who has signed up, or of someone new.
 
+use serde_json::json;
 use tarn_store::StoreError;
 
+use super::log::{self, By, Deed};
 use crate::app::people::email::{Email, NewPassword};
 use crate::app::people::sign_up::{self, SignUp, SignUpError};
 use crate::state::AppState;
@@ -31,7 +33,14 @@ pub async fn promote(
         }
         (None, None) => return Err(PromoteError::UnknownEmail),
     };
-    state.store.write(move |tx| Box::pin(async move { tx.set_operator(&user_id, true).await })).await?;
+    let now = state.clock.now();
+    let promoted = state.store.write(move |tx| {
+        Box::pin(async move {
+            tx.set_operator(&user_id, true).await?;
+            log::record(tx, &By::command_line(), now, Deed::PromoteOperator, (&user_id, json!({}))).await
+        })
+    });
+    promoted.await?;
     state.auth.proofs.forget();
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tarn_protocol::ids::{GpuUuid, HostId};
 use tarn_rows::gpus::GpuRow;
 use tarn_store::StoreError;
@@ -9,6 +10,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::app::operators::log::{self, Deed};
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::extract::body::Json;
 use crate::http::extract::caller::Operator;
@@ -106,7 +108,7 @@ async fn list_gpus(
     request_body = QuarantineGpuRequest, responses((status = OK, description = "Out of service", body = GpuDocument)))]
 async fn quarantine_gpu(
     State(state): State<AppState>,
-    _operator: Operator,
+    operator: Operator,
     Path(uuid): Path<GpuUuid>,
     Json(request): Json<QuarantineGpuRequest>,
 ) -> ApiResult<Json<GpuDocument>> {
@@ -117,7 +119,9 @@ async fn quarantine_gpu(
     let row = state.store.write(move |tx| {
         Box::pin(async move {
             if tx.set_gpu_quarantined(&uuid, true, now).await? {
-                tx.revoke_certificates_of_gpu(&uuid, &request.reason, now).await?;
+                let revoked = tx.revoke_certificates_of_gpu(&uuid, &request.reason, now).await?;
+                let detail = json!({"reason": request.reason, "certificates_revoked": revoked});
+                log::record(tx, &operator.by(), now, Deed::QuarantineGpu, (&uuid, detail)).await?;
             }
             tx.gpu(&uuid).await
         })
@@ -131,7 +135,7 @@ async fn quarantine_gpu(
     responses((status = OK, description = "In service", body = GpuDocument)))]
 async fn return_gpu(
     State(state): State<AppState>,
-    _operator: Operator,
+    operator: Operator,
     Path(uuid): Path<GpuUuid>,
 ) -> ApiResult<Json<GpuDocument>> {
     let mut act = crate::app::act::Act::at(&state, state.clock.now());
@@ -143,6 +147,7 @@ async fn return_gpu(
                 let row = tx.gpu(&uuid).await?;
                 if let Some(gpu) = &row {
                     crate::app::agents::hardware::order_probes_of(tx, &mut act, gpu).await?;
+                    log::record(tx, &operator.by(), act.now, Deed::ReturnGpu, (&uuid, json!({}))).await?;
                 }
                 Ok::<_, StoreError>((row, act))
             })

@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Serialize;
+use serde_json::json;
 use tarn_protocol::ids::HostId;
 use tarn_provisioner::lifecycle::{DesiredState, ReasonCode};
 use tarn_rows::hosts::HostRow;
@@ -15,6 +16,7 @@ use crate::app::act::Act;
 use crate::app::instances::change;
 use crate::app::instances::dossier::Dossier;
 use crate::app::metering::exhaustion;
+use crate::app::operators::log::{self, Deed};
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::extract::body::Json;
 use crate::http::extract::caller::Operator;
@@ -110,10 +112,10 @@ async fn get_host(
     responses((status = OK, description = "Cordoned", body = HostDocument)))]
 async fn cordon_host(
     State(state): State<AppState>,
-    _operator: Operator,
+    operator: Operator,
     Path(id): Path<HostId>,
 ) -> ApiResult<Json<HostDocument>> {
-    set_cordoned(&state, id, true).await.map(Json)
+    set_cordoned(&state, operator, id, true).await.map(Json)
 }
 
 /// Place on a host again; lifts a quarantine too
@@ -122,19 +124,29 @@ async fn cordon_host(
     responses((status = OK, description = "Open", body = HostDocument)))]
 async fn uncordon_host(
     State(state): State<AppState>,
-    _operator: Operator,
+    operator: Operator,
     Path(id): Path<HostId>,
 ) -> ApiResult<Json<HostDocument>> {
-    set_cordoned(&state, id, false).await.map(Json)
+    set_cordoned(&state, operator, id, false).await.map(Json)
 }
 
-async fn set_cordoned(state: &AppState, id: HostId, cordoned: bool) -> ApiResult<HostDocument> {
+async fn set_cordoned(
+    state: &AppState,
+    operator: Operator,
+    id: HostId,
+    cordoned: bool,
+) -> ApiResult<HostDocument> {
+    let now = state.clock.now();
     let row = state.store.write(move |tx| {
         Box::pin(async move {
+            let Some(before) = tx.host(&id).await? else { return Ok(None) };
             tx.set_cordoned(&id, cordoned).await?;
             if !cordoned {
                 tx.set_host_quarantine(&id, None).await?;
             }
+            let deed = if cordoned { Deed::CordonHost } else { Deed::UncordonHost };
+            let detail = json!({"cordoned": before.cordoned, "quarantine_reason": before.quarantine_reason});
+            log::record(tx, &operator.by(), now, deed, (&id, json!({"before": detail}))).await?;
             tx.host(&id).await
         })
     });
@@ -147,7 +159,7 @@ async fn set_cordoned(state: &AppState, id: HostId, cordoned: bool) -> ApiResult
     responses((status = ACCEPTED, description = "Draining", body = HostDocument)))]
 async fn drain_host(
     State(state): State<AppState>,
-    _operator: Operator,
+    operator: Operator,
     Path(id): Path<HostId>,
 ) -> ApiResult<(StatusCode, Json<HostDocument>)> {
     let mut act = Act::at(&state, state.clock.now());
@@ -156,6 +168,7 @@ async fn drain_host(
         .write(move |tx| {
             Box::pin(async move {
                 tx.set_cordoned(&id, true).await?;
+                let mut stopped = Vec::new();
                 for instance in tx.instances_on_host(&id).await? {
                     let mut dossier = Dossier::load(tx, instance).await?;
                     if dossier.row.desired_state == DesiredState::Running {
@@ -167,10 +180,16 @@ async fn drain_host(
                             ReasonCode::Maintenance,
                         )
                         .await?;
+                        stopped.push(dossier.id().clone());
                     }
                 }
                 exhaustion::rearm_changed(tx, &mut act).await?;
-                Ok::<_, StoreError>((tx.host(&id).await?, act))
+                let row = tx.host(&id).await?;
+                if row.is_some() {
+                    let detail = json!({"stopped": stopped});
+                    log::record(tx, &operator.by(), act.now, Deed::DrainHost, (&id, detail)).await?;
+                }
+                Ok::<_, StoreError>((row, act))
             })
         })
         .await?;

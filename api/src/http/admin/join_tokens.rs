@@ -44,14 +44,14 @@ struct JoinTokenDocument {
     responses((status = CREATED, description = "Made", body = JoinTokenDocument)))]
 async fn create_join_token(
     State(state): State<AppState>,
-    _operator: Operator,
+    operator: Operator,
     Json(request): Json<CreateJoinTokenRequest>,
 ) -> ApiResult<(StatusCode, Json<JoinTokenDocument>)> {
     let region: Region = request
         .region
         .parse()
         .map_err(|error: InvalidRegion| ApiError::invalid("/region", error.to_string()))?;
-    let made = join_tokens::create(&state, region).await?;
+    let made = join_tokens::create(&state, region, operator.by()).await?;
     let document = JoinTokenDocument {
         id: made.id,
         token: made.token,

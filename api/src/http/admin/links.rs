@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tarn_protocol::hardware::{LinkClass, LinkGrade};
 use tarn_protocol::ids::{CertificateId, GpuUuid, HostId};
 use tarn_rows::links::{CertificateRow, FleetLinkRow, ProbeOrderRow};
@@ -12,6 +13,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::app::act::Act;
+use crate::app::operators::log::{self, Deed};
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::extract::body::Json;
 use crate::http::extract::caller::Operator;
@@ -159,7 +161,7 @@ async fn list_certificates(
     responses((status = ACCEPTED, description = "Ordered", body = CertificateDocument)))]
 async fn rerun_certificate(
     State(state): State<AppState>,
-    _operator: Operator,
+    operator: Operator,
     Path(id): Path<CertificateId>,
 ) -> ApiResult<(StatusCode, Json<CertificateDocument>)> {
     let mut act = Act::at(&state, state.clock.now());
@@ -178,6 +180,8 @@ async fn rerun_certificate(
                     tx.insert_probe_order(&order).await?;
                     tx.bump_desired_revision(&found.host_id).await?;
                     act.changed_desired(&found.host_id);
+                    let pair = json!({"from": found.from_uuid, "to": found.to_uuid});
+                    log::record(tx, &operator.by(), act.now, Deed::RerunCertificate, (&id, pair)).await?;
                 }
                 Ok::<_, StoreError>((row, act))
             })
@@ -194,7 +198,7 @@ async fn rerun_certificate(
     responses((status = OK, description = "Revoked", body = CertificateDocument)))]
 async fn revoke_certificate(
     State(state): State<AppState>,
-    _operator: Operator,
+    operator: Operator,
     Path(id): Path<CertificateId>,
     Json(request): Json<RevokeCertificateRequest>,
 ) -> ApiResult<Json<CertificateDocument>> {
@@ -204,7 +208,10 @@ async fn revoke_certificate(
     let now = state.clock.now();
     let row = state.store.write(move |tx| {
         Box::pin(async move {
-            tx.revoke_certificate(&id, &request.reason, now).await?;
+            if tx.revoke_certificate(&id, &request.reason, now).await? {
+                let detail = json!({"reason": request.reason});
+                log::record(tx, &operator.by(), now, Deed::RevokeCertificate, (&id, detail)).await?;
+            }
             tx.certificate(&id).await
         })
     });

@@ -6,5 +6,6 @@ pub mod gpus;
 pub mod hosts;
 pub mod join_tokens;
 pub mod links;
+pub mod log;
 pub mod price_book;
 pub mod tenants;

@@ -2,6 +2,7 @@
 
 use axum::extract::State;
 use serde::Deserialize;
+use serde_json::json;
 use tarn_protocol::ids::TenantId;
 use tarn_protocol::units::Bytes;
 use tarn_rows::accounts::TenantRow;
@@ -10,6 +11,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::app::operators::log::{self, Deed};
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::extract::body::Json;
 use crate::http::extract::caller::Operator;
@@ -73,12 +75,15 @@ async fn set_quota(
         return Err(ApiError::invalid("/quota_bytes", "too many bytes"));
     }
     let (scope, cards) = (operator.scope_of(tenant_id), request.quota_cards);
-    let bytes = Bytes::new(request.quota_bytes);
+    let (bytes, now) = (Bytes::new(request.quota_bytes), state.clock.now());
     let changed = state.store.write(move |tx| {
         Box::pin(async move {
             let Some(before) = tx.tenant(&scope).await? else { return Ok(None) };
+            let was = json!({"quota_cards": before.quota_cards, "quota_bytes": before.quota_bytes});
             let after = TenantRow { quota_cards: cards, quota_bytes: bytes, ..before };
             tx.set_tenant_quota(&after).await?;
+            let detail = json!({"before": was, "quota_cards": cards, "quota_bytes": bytes});
+            log::record(tx, &operator.by(), now, Deed::SetQuota, (&after.id, detail)).await?;
             Ok::<_, StoreError>(Some(after))
         })
     });

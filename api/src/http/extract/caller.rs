@@ -13,10 +13,11 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
-use tarn_protocol::ids::{SessionId, TenantId, UserId};
+use tarn_protocol::ids::{RequestId, SessionId, TenantId, UserId};
 use tarn_rows::TenantScope;
 use tarn_rows::accounts::Role;
 
+use crate::app::operators::log::By;
 use crate::auth::caller::{self, Actor, Identity};
 use crate::auth::scope::Scope;
 use crate::http::envelope::RequestContext;
@@ -70,7 +71,10 @@ pub struct TenantCaller<P: Permission> {
 
 /// The operator's side.
 #[derive(Debug, Clone)]
-pub struct Operator(Identity);
+pub struct Operator {
+    identity: Identity,
+    request_id: Option<RequestId>,
+}
 
 impl FromRequestParts<AppState> for Caller {
     type Rejection = ApiError;
@@ -114,7 +118,9 @@ impl FromRequestParts<AppState> for Operator {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
-        holding(Scope::Admin, parts, state).await.map(Self)
+        let identity = holding(Scope::Admin, parts, state).await?;
+        let context = parts.extensions.get::<Arc<RequestContext>>();
+        Ok(Self { identity, request_id: context.map(|context| context.id.clone()) })
     }
 }
 
@@ -148,13 +154,18 @@ impl<P: Permission> TenantCaller<P> {
 }
 
 impl Operator {
-    pub fn actor_id(&self) -> &str {
-        self.0.actor.id()
-    }
-
     /// The person who acts, also behind a key.
     pub const fn user_id(&self) -> &UserId {
-        self.0.actor.user_id()
+        self.identity.actor.user_id()
+    }
+
+    /// For the operators' log.
+    pub fn by(&self) -> By {
+        By {
+            operator_id: Some(self.user_id().clone()),
+            credential_id: self.identity.actor.id().to_owned(),
+            request_id: self.request_id.clone(),
+        }
     }
 
     /// Operators act on any tenant; it may be absent, then the store finds nothing.
@@ -164,7 +175,7 @@ impl Operator {
 
     /// The operator's own tenant, under which their calls are remembered.
     pub fn own_scope(&self) -> TenantScope {
-        TenantScope::proven(self.0.tenant_id.clone())
+        TenantScope::proven(self.identity.tenant_id.clone())
     }
 }
 

@@ -6,5 +6,6 @@ mod contact;
 mod exhaustion;
 pub mod hardware;
 mod lives;
+mod prices;
 mod replicas;
 pub mod world;

@@ -18,7 +18,10 @@ use super::site::{Site, counted_witness};
 async fn m20_with_the_control_plane_away_the_agent_stops_when_the_money_ends() {
     let mut site = Site::on(ControlPlane::apart().await).await;
     let customer = site.customer.clone();
-    let price = json!({"offer_id": "pool-96", "price_per_hour": {"amount": "3600.00", "currency": "CNY"}});
+    let mut price =
+        json!({"offer_id": "pool-96", "price_per_hour": {"amount": "3600.00", "currency": "CNY"}});
+    let preview = site.operator.post("/v1/admin/price-book/preview", price.clone()).await.is(200);
+    price["fingerprint"] = preview["fingerprint"].clone();
     site.operator.post("/v1/admin/price-book", price).await.is(201);
     let ends = SystemClock::default().now().plus_seconds(6);
     let credit = json!({
