@@ -14,6 +14,7 @@ use crate::journal::{DonorLine, Journal, JournalError};
 use crate::ledger::{CHUNK_UNIT, Chunk, Client, Donor, LeaseId, Ledger, Nonce, Refusal, Want};
 use crate::memory::{DRIVER_OUT_OF_MEMORY, DonorMemory, DriverRefusal};
 use crate::pages::Pages;
+use crate::shares::{Piece, ShareId, ShareRefusal, Shares};
 
 /// How long a probe chunk stays after its last use, so that a burst of new processes shares one.
 const PROBE_LINGER: Duration = Duration::from_millis(500);
@@ -56,6 +57,7 @@ pub struct Desk<M: DonorMemory> {
     pages: Pages,
     handles: BTreeMap<LeaseId, M::Handle>,
     probes: Vec<Option<Probe<M::Handle>>>,
+    shares: Shares,
     baselines: Vec<u64>,
     look_at: Option<Duration>,
     look_pause: Duration,
@@ -93,6 +95,7 @@ impl<M: DonorMemory> Desk<M> {
             pages,
             handles: BTreeMap::new(),
             probes: donors.iter().map(|_| None).collect(),
+            shares: Shares::default(),
             baselines: donors.iter().map(|donor| donor.baseline_bytes).collect(),
             look_at,
             look_pause: LOOK_FIRST,
@@ -137,7 +140,16 @@ impl<M: DonorMemory> Desk<M> {
                 self.publish()?;
                 Ok(Answer::Reply(Reply::new(Status::Ok)))
             }
-            Some(Op::Hello | Op::Observe) | None => Ok(Answer::Reply(Reply::new(Status::BadRequest))),
+            Some(Op::Unshare) => {
+                self.shares.withdraw(caller.client, ShareId(request.nonce));
+                Ok(Answer::Silent)
+            }
+            Some(Op::Open) => Ok(self.open(request)),
+            Some(Op::Export) => Ok(self.export(caller, request)),
+            // An offer comes by [`Desk::share`], with its descriptor.
+            Some(Op::Hello | Op::Observe | Op::Share) | None => {
+                Ok(Answer::Reply(Reply::new(Status::BadRequest)))
+            }
         }
     }
 
@@ -146,6 +158,7 @@ impl<M: DonorMemory> Desk<M> {
         if slot != SLOT_NONE {
             self.pages.return_slot(slot);
         }
+        self.shares.forget(client);
         let held = self.ledger.reclaim(client);
         for (lease, _) in &held {
             if let Some(handle) = self.handles.remove(lease) {
@@ -286,6 +299,64 @@ impl<M: DonorMemory> Desk<M> {
     /// What an [`Answer::Probes`] carries, in the order of the donors.
     pub fn probe_descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.probes.iter().flatten().map(|probe| probe.descriptor.as_fd())
+    }
+
+    /// Takes a piece of a block that the caller offers to the pool's other processes.
+    pub fn share(&mut self, caller: Caller, request: &Request, descriptor: Option<OwnedFd>) -> Answer {
+        let piece = match (request.lease, descriptor) {
+            (0, Some(descriptor)) => Some(Piece::Local { descriptor, bytes: request.bytes }),
+            (0, None) => None,
+            (lease, _) => {
+                let lease = LeaseId(lease);
+                let chunk = self.ledger.held(caller.client, lease);
+                chunk.map(|chunk| Piece::Donor { lease, bytes: chunk.bytes })
+            }
+        };
+        let Some(piece) = piece.filter(|_| request.version == VERSION) else {
+            return Answer::Reply(Reply::new(Status::BadRequest));
+        };
+        let offered = self.shares.offer(caller.client, ShareId(request.nonce), request.exact as usize, piece);
+        Answer::Reply(Reply::new(match offered {
+            Ok(()) => Status::Ok,
+            Err(ShareRefusal::NotYours) => Status::BadRequest,
+            Err(ShareRefusal::Limited) => Status::Limited,
+        }))
+    }
+
+    /// A piece of somebody's block.
+    fn open(&self, request: &Request) -> Answer {
+        let piece = self.shares.piece(ShareId(request.nonce), request.exact as usize);
+        let (bytes, descriptor) = match piece {
+            None => return Answer::Reply(Reply::new(Status::BadRequest)),
+            Some(Piece::Local { descriptor, bytes }) => (*bytes, descriptor.try_clone().ok()),
+            Some(Piece::Donor { lease, bytes }) => (*bytes, self.descriptor(*lease)),
+        };
+        match descriptor {
+            Some(descriptor) => Answer::Chunk(Reply { bytes, ..Reply::new(Status::Ok) }, descriptor),
+            None => Answer::Reply(Reply::new(Status::Limited)),
+        }
+    }
+
+    fn export(&self, caller: Caller, request: &Request) -> Answer {
+        let lease = LeaseId(request.lease);
+        let Some(chunk) = self.ledger.held(caller.client, lease) else {
+            return Answer::Reply(Reply::new(Status::BadRequest));
+        };
+        match self.descriptor(lease) {
+            Some(descriptor) => {
+                Answer::Chunk(Reply { bytes: chunk.bytes, ..Reply::new(Status::Ok) }, descriptor)
+            }
+            None => Answer::Reply(Reply::new(Status::Limited)),
+        }
+    }
+
+    /// A new descriptor of a lease; `None` when the chunk is a predecessor's, of which this process has no handle.
+    fn descriptor(&self, lease: LeaseId) -> Option<OwnedFd> {
+        let handle = self.handles.get(&lease)?;
+        self.memory
+            .export(handle)
+            .inspect_err(|refused| tracing::warn!(code = refused.code, "no descriptor"))
+            .ok()
     }
 
     fn look_soon(&mut self, now: Duration) {

@@ -183,6 +183,10 @@ impl DonorMemory for Donors {
         }
     }
 
+    fn export(&self, handle: &Chunk) -> Result<OwnedFd, DriverRefusal> {
+        export(handle)
+    }
+
     fn rdma(&self, donor: Donor) -> bool {
         self.rdma.get(donor.0).copied().unwrap_or(false)
     }

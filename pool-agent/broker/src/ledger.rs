@@ -142,6 +142,11 @@ impl Ledger {
         leased.chain(self.orphans.iter().map(|(&id, &chunk)| (id, chunk)))
     }
 
+    /// A lease of this very client.
+    pub fn held(&self, client: Client, lease: LeaseId) -> Option<Chunk> {
+        self.leases.get(&lease).filter(|lease| lease.client == client).map(|lease| lease.chunk)
+    }
+
     /// Charges a chunk to `client` before it is created. The caller undoes it with [`Ledger::cancel`] when the driver refuses.
     pub fn lease(&mut self, client: Client, nonce: Nonce, want: Want) -> Result<(LeaseId, Chunk), Refusal> {
         if want.bytes == 0 || !want.bytes.is_multiple_of(CHUNK_UNIT) {

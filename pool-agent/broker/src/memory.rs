@@ -20,6 +20,9 @@ pub trait DonorMemory {
     /// Makes `bytes` of memory on the donor and a descriptor of it for other processes.
     fn create(&mut self, donor: Donor, bytes: u64) -> Result<(Self::Handle, OwnedFd), DriverRefusal>;
 
+    /// Another descriptor of a chunk.
+    fn export(&self, handle: &Self::Handle) -> Result<OwnedFd, DriverRefusal>;
+
     /// Whether a network card may reach the chunks of this donor.
     fn rdma(&self, donor: Donor) -> bool;
 

@@ -211,8 +211,8 @@ impl<M: DonorMemory> Server<M> {
     fn serve(&mut self, client: Client, now: Duration) -> Result<(), ServeError> {
         for _ in 0..MESSAGES_PER_TURN {
             let Some(peer) = self.peers.get(&client) else { return Ok(()) };
-            let request = match wire::receive_request(&peer.socket) {
-                Ok(request) => request,
+            let (request, descriptor) = match wire::receive_request(&peer.socket) {
+                Ok(received) => received,
                 Err(WireError::Empty) => return Ok(()),
                 Err(WireError::Closed) => return self.part(client, now),
                 Err(error) => {
@@ -220,18 +220,28 @@ impl<M: DonorMemory> Server<M> {
                     return self.part(client, now);
                 }
             };
-            self.handle(client, request, now)?;
+            self.handle(client, request, descriptor, now)?;
         }
         Ok(())
     }
 
-    fn handle(&mut self, client: Client, request: Request, now: Duration) -> Result<(), ServeError> {
+    fn handle(
+        &mut self,
+        client: Client,
+        request: Request,
+        descriptor: Option<OwnedFd>,
+        now: Duration,
+    ) -> Result<(), ServeError> {
         let Some(peer) = self.peers.get(&client) else { return Ok(()) };
         match peer.stage {
             Stage::Silent { standing } => self.greet(client, standing, &request, now),
             Stage::Observer => self.send(client, &Answer::Reply(Reply::new(Status::Forbidden)), now),
             Stage::Tenant { nonce, .. } => {
-                let answer = self.desk.answer(Caller { client, nonce }, &request, now, false)?;
+                let caller = Caller { client, nonce };
+                let answer = match Op::from_code(request.op) {
+                    Some(Op::Share) => self.desk.share(caller, &request, descriptor),
+                    _ => self.desk.answer(caller, &request, now, false)?,
+                };
                 if matches!(answer, Answer::Later) {
                     self.waiting.push(Waiting { client, request, rounds: 0 });
                     return Ok(());

@@ -1,7 +1,7 @@
 //! Packets and descriptors over the broker's `SOCK_SEQPACKET` sockets, in both directions.
 //!
 //! A packet is a whole message or nothing: another length ends the connection. Descriptors that a peer sends along are closed
-//! on arrival, before the message is looked at.
+//! on arrival, but for the one that an offer of local memory carries (see [`crate::shares`]).
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -43,14 +43,14 @@ impl From<Errno> for WireError {
     }
 }
 
-/// Reads one request without waiting; inbound descriptors are closed.
-pub fn receive_request(socket: impl AsFd) -> Result<Request, WireError> {
+/// Reads one request without waiting, and the first descriptor that came with it; others are closed.
+pub fn receive_request(socket: impl AsFd) -> Result<(Request, Option<OwnedFd>), WireError> {
     let mut packet = [0u8; Request::BYTES + 1];
-    let (bytes, _) = receive(socket, &mut packet, RecvFlags::DONTWAIT)?;
+    let (bytes, descriptors) = receive(socket, &mut packet, RecvFlags::DONTWAIT)?;
     let Ok(whole) = <[u8; Request::BYTES]>::try_from(&packet[..bytes]) else {
         return Err(WireError::Length { bytes });
     };
-    Ok(Request::from_bytes(whole))
+    Ok((Request::from_bytes(whole), descriptors.into_iter().next()))
 }
 
 /// Sends a reply with its descriptors, never waiting: a peer whose receive queue is full is [`WireError::Slow`].

@@ -10,6 +10,8 @@ pub(crate) type Code = i32;
 pub(crate) const SUCCESS: Code = 0;
 pub(crate) const INVALID_VALUE: Code = 1;
 pub(crate) const OUT_OF_MEMORY: Code = 2;
+pub(crate) const INVALID_CONTEXT: Code = 201;
+pub(crate) const INVALID_HANDLE: Code = 400;
 pub(crate) const NOT_FOUND: Code = 500;
 pub(crate) const NOT_SUPPORTED: Code = 801;
 pub(crate) const UNKNOWN: Code = 999;
@@ -49,6 +51,11 @@ pub(crate) struct AllocationProp {
     pub(crate) reserved: [u8; 4],
 }
 
+/// `CUipcMemHandle`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct IpcHandle(pub(crate) [u8; 64]);
+
 /// `CUmemAccessDesc`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -82,10 +89,10 @@ impl Location {
 }
 
 impl AllocationProp {
-    /// Plain memory of the primary.
+    /// Memory of the primary that can be shared with other processes: the promise costs nothing until it is used.
     pub(crate) const LOCAL: Self = Self {
         kind: ALLOCATION_PINNED,
-        handle_types: 0,
+        handle_types: HANDLE_POSIX_FD,
         location: Location::POOL,
         win32: std::ptr::null_mut(),
         compression: 0,
@@ -107,6 +114,8 @@ mod tests {
         let pairs = [
             (INVALID_VALUE, sys::CUresult::CUDA_ERROR_INVALID_VALUE as i32),
             (OUT_OF_MEMORY, sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY as i32),
+            (INVALID_CONTEXT, sys::CUresult::CUDA_ERROR_INVALID_CONTEXT as i32),
+            (INVALID_HANDLE, sys::CUresult::CUDA_ERROR_INVALID_HANDLE as i32),
             (NOT_FOUND, sys::CUresult::CUDA_ERROR_NOT_FOUND as i32),
             (NOT_SUPPORTED, sys::CUresult::CUDA_ERROR_NOT_SUPPORTED as i32),
             (UNKNOWN, sys::CUresult::CUDA_ERROR_UNKNOWN as i32),
@@ -127,6 +136,7 @@ mod tests {
             sys::CUdriverProcAddress_flags_enum::CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM as u64;
         assert_eq!(PROC_PER_THREAD, per_thread);
         assert_eq!(size_of::<AllocationProp>(), size_of::<sys::CUmemAllocationProp>());
+        assert_eq!(size_of::<IpcHandle>(), size_of::<sys::CUipcMemHandle>());
         assert_eq!(size_of::<AccessDesc>(), size_of::<sys::CUmemAccessDesc>());
         assert_eq!(
             std::mem::offset_of!(AllocationProp, rdma_capable),

@@ -17,7 +17,13 @@ const LOOKS_MAX: u32 = 4;
 pub(crate) struct Account {
     local_bytes: AtomicU64,
     donor_bytes: AtomicU64,
+    /// Of address space, in stitched and opened ranges.
+    addresses: AtomicU64,
 }
+
+/// Address space that one process's stitched and opened ranges may take: half of what a driver's addresses of 47 bits span, so that
+/// frameworks, which reserve more than the device's total at a time, find room beside them.
+pub(crate) const ADDRESSES_MAX: u64 = 64 << 40;
 
 /// The cap has no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +88,20 @@ impl Account {
         self.show(pages);
     }
 
+    /// Takes address space; false beyond [`ADDRESSES_MAX`].
+    pub(crate) fn take_addresses(&self, bytes: u64) -> bool {
+        let taken = self.addresses.fetch_add(bytes, SeqCst);
+        let fits = taken.checked_add(bytes).is_some_and(|sum| sum <= ADDRESSES_MAX);
+        if !fits {
+            subtract(&self.addresses, bytes);
+        }
+        fits
+    }
+
+    pub(crate) fn return_addresses(&self, bytes: u64) {
+        subtract(&self.addresses, bytes);
+    }
+
     /// Writes this process's slot: after every change, and when a new broker gives a new slot.
     pub(crate) fn show(&self, pages: Option<&Pages>) {
         let Some(LocalSlot { local_bytes, donor_bytes, .. }) = pages.and_then(Pages::own) else { return };
@@ -93,6 +113,16 @@ impl Account {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_are_a_budget_too() {
+        let account = Account::default();
+        assert!(account.take_addresses(ADDRESSES_MAX - 2));
+        assert!(!account.take_addresses(3) && !account.take_addresses(u64::MAX));
+        assert!(account.take_addresses(2));
+        account.return_addresses(ADDRESSES_MAX);
+        assert!(account.take_addresses(ADDRESSES_MAX));
+    }
 
     #[test]
     fn a_charge_over_the_cap_leaves_nothing_behind() {

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use crate::abi::{DevicePtr, Handle};
 
@@ -14,8 +15,18 @@ pub(crate) struct Piece {
     pub(crate) handle: Handle,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
-    /// The broker's number for a donor chunk; `None` for local memory.
-    pub(crate) lease: Option<u64>,
+    pub(crate) holding: Holding,
+}
+
+/// Who pays for a piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Holding {
+    /// This process, out of the primary.
+    Local,
+    /// This process, by the broker's number for a donor chunk.
+    Lease(u64),
+    /// Another process of the pool, whose block this one has opened.
+    Foreign,
 }
 
 /// One allocation over several cards.
@@ -31,6 +42,16 @@ pub(crate) struct Spilled {
     pub(crate) context: usize,
     /// Unique in the process, apart from the driver's own buffer ids.
     pub(crate) id: u64,
+    pub(crate) sharing: Sharing,
+}
+
+/// A block between processes.
+#[derive(Debug)]
+pub(crate) enum Sharing {
+    /// Ours; the number under which the others may open it, or 0.
+    Own(AtomicU64),
+    /// Opened from another process, under its number.
+    Opened(u64),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +64,8 @@ pub(crate) struct Native {
 pub(crate) struct Blocks {
     spilled: BTreeMap<DevicePtr, Arc<Spilled>>,
     native: HashMap<DevicePtr, Native>,
+    /// Blocks of other processes: by number, where they are and how often they were opened.
+    opened: HashMap<u64, (DevicePtr, u32)>,
 }
 
 /// What lives at an address that the tenant wants to free.
@@ -52,6 +75,16 @@ pub(crate) enum Found {
     Native(Native),
     /// Inside a spilled block but not its start: no allocation.
     Interior,
+    Unknown,
+}
+
+/// What closing an opened block comes to.
+#[derive(Debug)]
+pub(crate) enum Closed {
+    /// It was opened more often than closed.
+    InUse,
+    Last(Arc<Spilled>),
+    /// Nothing was opened there.
     Unknown,
 }
 
@@ -72,8 +105,9 @@ impl Blocks {
 
     /// Takes the block at `at` out: from now on its address may be given out again.
     pub(crate) fn take(&mut self, at: DevicePtr) -> Found {
-        if let Some(block) = self.spilled.remove(&at) {
-            return Found::Spilled(block);
+        // An opened block is closed, not freed.
+        if self.spilled.get(&at).is_some_and(|block| matches!(block.sharing, Sharing::Own(_))) {
+            return self.spilled.remove(&at).map_or(Found::Unknown, Found::Spilled);
         }
         if let Some(native) = self.native.remove(&at) {
             return Found::Native(native);
@@ -81,12 +115,44 @@ impl Blocks {
         if self.containing(at).is_some() { Found::Interior } else { Found::Unknown }
     }
 
+    /// One more use of the opened block `number`; its address, if it is open already.
+    pub(crate) fn open_again(&mut self, number: u64) -> Option<DevicePtr> {
+        let (start, uses) = self.opened.get_mut(&number)?;
+        *uses += 1;
+        Some(*start)
+    }
+
+    /// Another process's block has been mapped. The block comes back when another thread was first.
+    pub(crate) fn add_opened(&mut self, number: u64, block: Arc<Spilled>) -> Result<(), Arc<Spilled>> {
+        if self.opened.contains_key(&number) {
+            return Err(block);
+        }
+        self.opened.insert(number, (block.start, 1));
+        self.add_spilled(block);
+        Ok(())
+    }
+
+    /// One use less of the block opened at `at`.
+    pub(crate) fn close(&mut self, at: DevicePtr) -> Closed {
+        let opened = self.spilled.get(&at).map(|block| &block.sharing);
+        let Some(&Sharing::Opened(number)) = opened else { return Closed::Unknown };
+        let Some((_, uses)) = self.opened.get_mut(&number) else { return Closed::Unknown };
+        *uses -= 1;
+        if *uses > 0 {
+            return Closed::InUse;
+        }
+        self.opened.remove(&number);
+        self.spilled.remove(&at).map_or(Closed::Unknown, Closed::Last)
+    }
+
     /// Takes out everything that belonged to a context that is gone: spilled blocks, and the bytes of native ones.
     pub(crate) fn take_of_context(&mut self, context: usize) -> (Vec<Arc<Spilled>>, u64) {
         let of_context = |block: &Arc<Spilled>| block.context == context;
         let starts: Vec<DevicePtr> =
             self.spilled.values().filter(|block| of_context(block)).map(|block| block.start).collect();
-        let spilled = starts.iter().filter_map(|start| self.spilled.remove(start)).collect();
+        let spilled: Vec<Arc<Spilled>> =
+            starts.iter().filter_map(|start| self.spilled.remove(start)).collect();
+        self.opened.retain(|_, (at, _)| !starts.contains(at));
         let mut native_bytes = 0;
         self.native.retain(|_, native| {
             if native.context == context {
@@ -103,7 +169,26 @@ mod tests {
     use super::*;
 
     fn block(start: u64, bytes: u64, context: usize) -> Arc<Spilled> {
-        Arc::new(Spilled { start, bytes, mapped_bytes: bytes, pieces: Vec::new(), context, id: start })
+        shared_block(start, bytes, context, Sharing::Own(AtomicU64::new(0)))
+    }
+
+    fn shared_block(start: u64, bytes: u64, context: usize, sharing: Sharing) -> Arc<Spilled> {
+        let pieces = Vec::new();
+        Arc::new(Spilled { start, bytes, mapped_bytes: bytes, pieces, context, id: start, sharing })
+    }
+
+    #[test]
+    fn an_opened_block_is_counted_and_closed_and_never_freed() {
+        let mut blocks = Blocks::default();
+        let theirs = || shared_block(100, 50, 1, Sharing::Opened(7));
+        assert_eq!(blocks.open_again(7), None);
+        assert!(blocks.add_opened(7, theirs()).is_ok());
+        assert!(blocks.add_opened(7, theirs()).is_err(), "another thread was first");
+        assert_eq!(blocks.open_again(7), Some(100));
+        assert!(matches!(blocks.take(100), Found::Interior));
+        assert!(matches!(blocks.close(100), Closed::InUse));
+        assert!(matches!(blocks.close(100), Closed::Last(_)));
+        assert!(matches!(blocks.close(100), Closed::Unknown) && blocks.containing(100).is_none());
     }
 
     #[test]

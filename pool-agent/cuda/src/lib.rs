@@ -13,7 +13,7 @@
 //! * [`pool`]: this process's view of the pool; [`link`]: the broker connection; [`reach`]: which
 //!   donors count; [`account`]: bytes charged against the cap.
 //! * [`placement`]: where a request goes, as values; [`stitch`]: carrying a plan out, or undoing it.
-//! * [`blocks`], [`handles`]: what this process has allocated.
+//! * [`blocks`], [`handles`]: what this process has allocated. [`ipc`]: blocks between processes of the pool.
 
 #![allow(unsafe_code)] // A C interface in front of a C library; every block says why it is sound.
 #![allow(non_snake_case)] // Exported symbols carry the driver's names.
@@ -23,6 +23,7 @@ mod account;
 mod blocks;
 mod entry;
 mod handles;
+mod ipc;
 mod link;
 mod log;
 mod pages;

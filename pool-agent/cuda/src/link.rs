@@ -4,7 +4,7 @@
 //! only means that there is no donor memory to be had. Whether it lives is read off the socket, without a message.
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -89,7 +89,7 @@ pub(crate) fn monotonic_ms() -> u64 {
     now.tv_sec.cast_unsigned() * 1000 + now.tv_nsec.cast_unsigned() / 1_000_000
 }
 
-fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     let mut bytes = [0u8; 8];
     // SAFETY: the buffer outlives the call and its length is stated.
     let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
@@ -165,6 +165,69 @@ impl Link {
         drop(state);
         account.return_donor(bytes, self.pages());
         self.returned.store(true, Ordering::Release);
+    }
+
+    /// Offers a block to the pool's other processes, piece by piece: the lease of each, or its bytes and the descriptor of local memory.
+    /// A refusal withdraws what was offered.
+    pub(crate) fn share(
+        &self,
+        number: u64,
+        pieces: &[(u64, u64, Option<OwnedFd>)],
+        account: &Account,
+    ) -> Result<(), LinkError> {
+        let mut state = self.lock();
+        for (index, (lease, bytes, descriptor)) in pieces.iter().enumerate() {
+            let exact = u32::try_from(index).map_err(|_| LinkError::Refused)?;
+            let request =
+                Request { nonce: number, lease: *lease, bytes: *bytes, exact, ..Request::new(Op::Share) };
+            let answer = self.connected(&mut state, account).and_then(|socket| {
+                socket.send_along(request, descriptor.as_ref().map(AsFd::as_fd))?;
+                socket.receive()
+            });
+            let Ok((reply, _)) = answer else {
+                self.disconnect(&mut state);
+                return Err(LinkError::Gone);
+            };
+            if !reply.ok() {
+                drop(state);
+                self.unshare(number);
+                return Err(LinkError::Refused);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn unshare(&self, number: u64) {
+        let mut state = self.lock();
+        let request = Request { nonce: number, ..Request::new(Op::Unshare) };
+        if state.socket.as_ref().is_some_and(|socket| socket.send(request).is_err()) {
+            self.disconnect(&mut state);
+        }
+    }
+
+    /// A piece of a block that another process of the pool shares: bytes and descriptor.
+    pub(crate) fn open(
+        &self,
+        number: u64,
+        index: usize,
+        account: &Account,
+    ) -> Result<(u64, OwnedFd), LinkError> {
+        let exact = u32::try_from(index).map_err(|_| LinkError::Refused)?;
+        self.descriptor(Request { nonce: number, exact, ..Request::new(Op::Open) }, account)
+    }
+
+    /// Another descriptor of a lease of this process.
+    pub(crate) fn export(&self, lease: u64, account: &Account) -> Result<OwnedFd, LinkError> {
+        let request = Request { lease, ..Request::new(Op::Export) };
+        self.descriptor(request, account).map(|(_, descriptor)| descriptor)
+    }
+
+    fn descriptor(&self, request: Request, account: &Account) -> Result<(u64, OwnedFd), LinkError> {
+        let (reply, mut descriptors) = self.ask(&mut self.lock(), request, account)?;
+        match descriptors.pop() {
+            Some(descriptor) if reply.ok() => Ok((reply.bytes, descriptor)),
+            _ => Err(LinkError::Refused),
+        }
     }
 
     /// A descriptor of a granule of each donor, only to be imported and dropped. Asked together with the greeting: when a thousand

@@ -1,7 +1,7 @@
 //! The broker's socket, through libc alone: connect, one message out, one message and its descriptors in.
 
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -88,14 +88,33 @@ impl Socket {
     }
 
     pub(crate) fn send(&self, request: Request) -> Result<(), Gone> {
+        self.send_along(request, None)
+    }
+
+    /// Sends a request, and a descriptor with it.
+    pub(crate) fn send_along(
+        &self,
+        request: Request,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<(), Gone> {
         if !self.ours() {
             return Err(Gone);
         }
-        let packet = request.to_bytes();
+        let mut packet = request.to_bytes();
+        // Aligned for a control message, and roomy enough for one descriptor.
+        let mut control = [0u64; 4];
+        let mut part = libc::iovec { iov_base: packet.as_mut_ptr().cast(), iov_len: packet.len() };
         loop {
-            // SAFETY: the packet outlives the call and its length is stated.
-            let sent =
-                unsafe { libc::send(self.raw(), packet.as_ptr().cast(), packet.len(), libc::MSG_NOSIGNAL) };
+            // SAFETY: an all-zero header is valid; every pointer put in it outlives the call, with its length.
+            let sent = unsafe {
+                let mut message: libc::msghdr = std::mem::zeroed();
+                message.msg_iov = &raw mut part;
+                message.msg_iovlen = 1;
+                if let Some(descriptor) = descriptor {
+                    enclose(&mut message, &mut control, descriptor.as_raw_fd());
+                }
+                libc::sendmsg(self.raw(), &raw const message, libc::MSG_NOSIGNAL)
+            };
             if usize::try_from(sent) == Ok(packet.len()) {
                 return Ok(());
             }
@@ -141,6 +160,22 @@ impl Drop for Socket {
             unsafe { ManuallyDrop::drop(&mut self.fd) };
         }
         // Otherwise the number belongs to another file of the tenant: closing that would be worse than leaking ours.
+    }
+}
+
+/// Puts a descriptor into the control part of a message.
+fn enclose(message: &mut libc::msghdr, control: &mut [u64; 4], descriptor: RawFd) {
+    /// Bytes of a descriptor.
+    const ONE: libc::c_uint = RawFd::BITS / 8;
+    message.msg_control = control.as_mut_ptr().cast();
+    // SAFETY: the buffer has room for one header and one descriptor, as the CMSG macros lay them out, and is aligned for them.
+    unsafe {
+        message.msg_controllen = libc::CMSG_SPACE(ONE) as usize;
+        let header = libc::CMSG_FIRSTHDR(message);
+        (*header).cmsg_level = libc::SOL_SOCKET;
+        (*header).cmsg_type = libc::SCM_RIGHTS;
+        (*header).cmsg_len = libc::CMSG_LEN(ONE) as usize;
+        libc::CMSG_DATA(header).cast::<[u8; ONE as usize]>().write(descriptor.to_ne_bytes());
     }
 }
 

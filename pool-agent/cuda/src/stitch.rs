@@ -7,13 +7,15 @@
 //! A chunk of 2 MiB costs 0.6 ms on driver 580, nine tenths of it the broker's export; that part hardly grows with size (0.8 ms at
 //! 8 GiB), so few large chunks are cheap and many small ones are not. Without an export the same steps take less than 0.1 ms.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::abi::{
-    ACCESS_READ_WRITE, AccessDesc, AllocationProp, Code, DevicePtr, HANDLE_POSIX_FD, Handle, Location,
-    OUT_OF_MEMORY, SUCCESS,
+    ACCESS_READ_WRITE, AccessDesc, AllocationProp, Code, DevicePtr, HANDLE_POSIX_FD, Handle, INVALID_HANDLE,
+    Location, OUT_OF_MEMORY, SUCCESS,
 };
-use crate::blocks::{Piece, Spilled};
+use crate::blocks::{Holding, Piece, Sharing, Spilled};
 use crate::link::LinkError;
 use crate::placement::{Cards, Place, Segment, UNIT, plan};
 use crate::pool::{Pool, as_pointer};
@@ -59,7 +61,7 @@ pub(crate) fn build(pool: &Pool, bytes: u64, mut cards: Cards) -> Result<Arc<Spi
         }
     }
     draft.grant()?;
-    Ok(draft.finish(bytes))
+    Ok(draft.finish(bytes, Sharing::Own(AtomicU64::new(0))))
 }
 
 /// A card had less than it showed. A donor gave what it had; the primary refuses a whole piece, so a smaller one is tried.
@@ -72,10 +74,15 @@ fn shrink(pool: &Pool, cards: &mut Cards, refused: Segment) {
 
 impl<'a> Draft<'a> {
     fn reserve(pool: &'a Pool, mapped_bytes: u64) -> Result<Self, Code> {
+        if !pool.account.take_addresses(mapped_bytes) {
+            crate::log::warn("cuda: this process's ranges fill the address space set aside for them");
+            return Err(OUT_OF_MEMORY);
+        }
         let mut start = 0;
         // SAFETY: the out-pointer outlives the call.
         let code = unsafe { real::mem_reserve(&raw mut start, size(mapped_bytes), size(UNIT), 0, 0) };
         if code != SUCCESS {
+            pool.account.return_addresses(mapped_bytes);
             return Err(code);
         }
         Ok(Self { pool, start, mapped_bytes, pieces: Vec::new(), filled_bytes: 0 })
@@ -87,7 +94,11 @@ impl<'a> Draft<'a> {
             Place::Local => self.local(segment.bytes)?,
             Place::Donor(donor) => self.remote(donor, segment.bytes)?,
         };
-        let Some(piece) = piece else { return Ok(0) };
+        piece.map_or(Ok(0), |piece| self.map(piece))
+    }
+
+    /// Maps a piece at the end of what is filled.
+    fn map(&mut self, piece: Piece) -> Result<u64, Code> {
         let (handle, bytes, at) = (piece.handle, piece.bytes, self.start + piece.offset);
         // SAFETY: the range lies in our own reservation and is not mapped yet; the handle is ours and of this size.
         let code = unsafe { real::mem_map(at, size(bytes), 0, handle, 0) };
@@ -111,13 +122,14 @@ impl<'a> Draft<'a> {
             self.pool.return_local(bytes);
             return if code == OUT_OF_MEMORY { Ok(None) } else { Err(code) };
         }
-        Ok(Some(Piece { handle, offset: self.filled_bytes, bytes, lease: None }))
+        Ok(Some(Piece { handle, offset: self.filled_bytes, bytes, holding: Holding::Local }))
     }
 
     fn remote(&self, donor: usize, bytes: u64) -> Result<Option<Piece>, Code> {
         match borrow(self.pool, donor, bytes, Want::UpTo) {
             Ok((handle, bytes, lease)) => {
-                Ok(Some(Piece { handle, offset: self.filled_bytes, bytes, lease: Some(lease) }))
+                let holding = Holding::Lease(lease);
+                Ok(Some(Piece { handle, offset: self.filled_bytes, bytes, holding }))
             }
             Err(OUT_OF_MEMORY) => Ok(None),
             Err(code) => Err(code),
@@ -132,7 +144,7 @@ impl<'a> Draft<'a> {
         if code == SUCCESS { Ok(()) } else { Err(code) }
     }
 
-    fn finish(mut self, bytes: u64) -> Arc<Spilled> {
+    fn finish(mut self, bytes: u64, sharing: Sharing) -> Arc<Spilled> {
         let block = Spilled {
             start: self.start,
             bytes,
@@ -140,6 +152,7 @@ impl<'a> Draft<'a> {
             pieces: std::mem::take(&mut self.pieces),
             context: real::current_context() as usize,
             id: self.pool.next_block_id(),
+            sharing,
         };
         self.mapped_bytes = 0;
         Arc::new(block)
@@ -175,26 +188,25 @@ pub(crate) fn borrow(pool: &Pool, donor: usize, bytes: u64, want: Want) -> Resul
         pool.link.release(chunk.lease, &pool.account);
         return Err(OUT_OF_MEMORY);
     }
-    let mut handle = 0;
-    // SAFETY: the descriptor is open for the call; the out-pointer outlives it.
-    let code = unsafe { real::mem_import(&raw mut handle, as_pointer(&chunk.descriptor), HANDLE_POSIX_FD) };
-    drop(chunk.descriptor);
-    if code != SUCCESS {
-        pool.link.release(chunk.lease, &pool.account);
-        crate::log::warn(&format!("cuda: a chunk of donor {donor} cannot be imported: code {code}"));
-        crate::reach::doubt(&pool.link);
-        return Err(code);
+    match import(&chunk.descriptor) {
+        Ok(handle) => Ok((handle, chunk.bytes, chunk.lease)),
+        Err(code) => {
+            pool.link.release(chunk.lease, &pool.account);
+            crate::log::warn(&format!("cuda: a chunk of donor {donor} cannot be imported: code {code}"));
+            crate::reach::doubt(&pool.link);
+            Err(code)
+        }
     }
-    Ok((handle, chunk.bytes, chunk.lease))
 }
 
 /// Ends this process's hold on a piece that is not mapped any more.
 fn let_go(pool: &Pool, piece: &Piece) {
     // SAFETY: the handle is ours and released once.
     unsafe { real::mem_release(piece.handle) };
-    match piece.lease {
-        Some(lease) => pool.link.release(lease, &pool.account),
-        None => pool.return_local(piece.bytes),
+    match piece.holding {
+        Holding::Lease(lease) => pool.link.release(lease, &pool.account),
+        Holding::Local => pool.return_local(piece.bytes),
+        Holding::Foreign => {}
     }
 }
 
@@ -206,9 +218,43 @@ fn dismantle(pool: &Pool, start: DevicePtr, mapped_bytes: u64, pieces: &[Piece])
     }
     // SAFETY: exactly our reservation, now without mappings.
     unsafe { real::mem_unreserve(start, size(mapped_bytes)) };
+    pool.account.return_addresses(mapped_bytes);
+}
+
+/// Maps another process's block out of its pieces' descriptors, which come one by one in order.
+pub(crate) fn assemble(
+    pool: &Pool,
+    (number, bytes): (u64, u64),
+    mut next: impl FnMut(usize) -> Result<(u64, OwnedFd), Code>,
+) -> Result<Arc<Spilled>, Code> {
+    let mapped_bytes = mappable(bytes).ok_or(INVALID_HANDLE)?;
+    let mut draft = Draft::reserve(pool, mapped_bytes)?;
+    while draft.filled_bytes < mapped_bytes {
+        let (bytes, descriptor) = next(draft.pieces.len())?;
+        // What the owner says of its pieces is not the kernel's word: nothing beyond the reservation is mapped.
+        if bytes == 0 || !bytes.is_multiple_of(UNIT) || bytes > mapped_bytes - draft.filled_bytes {
+            return Err(INVALID_HANDLE);
+        }
+        let handle = import(&descriptor)?;
+        draft.map(Piece { handle, offset: draft.filled_bytes, bytes, holding: Holding::Foreign })?;
+    }
+    draft.grant()?;
+    Ok(draft.finish(bytes, Sharing::Opened(number)))
+}
+
+fn import(descriptor: &OwnedFd) -> Result<Handle, Code> {
+    let mut handle = 0;
+    // SAFETY: the descriptor is open for the call; the out-pointer outlives it.
+    let code = unsafe { real::mem_import(&raw mut handle, as_pointer(descriptor), HANDLE_POSIX_FD) };
+    if code == SUCCESS { Ok(handle) } else { Err(code) }
 }
 
 /// Frees a block that has been taken out of the books. Work that uses it has ended.
 pub(crate) fn tear_down(pool: &Pool, block: &Spilled) {
+    if let Sharing::Own(number) = &block.sharing
+        && number.load(Ordering::Acquire) != 0
+    {
+        pool.link.unshare(number.load(Ordering::Acquire));
+    }
     dismantle(pool, block.start, block.mapped_bytes, &block.pieces);
 }

@@ -8,9 +8,9 @@ use std::ffi::{c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::abi::{
-    AllocationProp, Code, Device, DevicePtr, Handle, NOT_FOUND, Opaque, PoolPropsHead, UNKNOWN,
+    AllocationProp, Code, Device, DevicePtr, Handle, IpcHandle, NOT_FOUND, Opaque, PoolPropsHead, UNKNOWN,
 };
-use crate::entry::{alloc, context, device, pointer, resolver, stream_ordered, vmm};
+use crate::entry::{alloc, context, device, ipc, pointer, resolver, stream_ordered, vmm};
 use crate::real::{Symbol, c_name};
 
 /// What is known of an intercepted symbol.
@@ -110,6 +110,8 @@ intercept! {
     ["cuMemMap" 10020 plain]
     cuMemMap(at: DevicePtr, bytes: usize, offset: usize, handle: Handle, flags: u64) => vmm::map;
     ["cuMemUnmap" 10020 plain] cuMemUnmap(at: DevicePtr, bytes: usize) => vmm::unmap;
+    ["cuMemExportToShareableHandle" 10020 plain]
+    cuMemExportToShareableHandle(shareable: *mut c_void, handle: Handle, kind: i32, flags: u64) => vmm::export;
     ["cuMemGetAllocationPropertiesFromHandle" 10020 plain]
     cuMemGetAllocationPropertiesFromHandle(prop: *mut AllocationProp, handle: Handle) => vmm::properties;
 
@@ -123,7 +125,12 @@ intercept! {
     cuPointerGetAttributes(count: u32, attributes: *mut i32, data: *mut *mut c_void, at: DevicePtr) => pointer::attributes;
     ["cuPointerSetAttribute" 6000 plain]
     cuPointerSetAttribute(value: *const c_void, attribute: i32, at: DevicePtr) => pointer::set_attribute;
-    ["cuIpcGetMemHandle" 4010 plain] cuIpcGetMemHandle(handle: *mut c_void, at: DevicePtr) => pointer::ipc_handle;
+    ["cuIpcGetMemHandle" 4010 plain] cuIpcGetMemHandle(handle: *mut IpcHandle, at: DevicePtr) => ipc::get;
+    ["cuIpcOpenMemHandle" 4010 plain]
+    cuIpcOpenMemHandle(at: *mut DevicePtr, handle: IpcHandle, flags: u32) => ipc::open_handle;
+    ["cuIpcOpenMemHandle" 11000 plain]
+    cuIpcOpenMemHandle_v2(at: *mut DevicePtr, handle: IpcHandle, flags: u32) => ipc::open_handle;
+    ["cuIpcCloseMemHandle" 4010 plain] cuIpcCloseMemHandle(at: DevicePtr) => ipc::close_handle;
     ["cuMemGetHandleForAddressRange" 11070 plain]
     cuMemGetHandleForAddressRange(handle: *mut c_void, at: DevicePtr, bytes: usize, kind: i32, flags: u64) => pointer::range_handle;
 

@@ -2,7 +2,8 @@
 //!
 //! A client sends one [`Request`] per packet and, except for [`Op::Release`], reads one [`Reply`]. A reply to `Hello` or `Observe`
 //! carries two descriptors: the read-only ledger page, then the local page. A reply to `Lease` carries one: the donor chunk, as
-//! exported by the driver; a reply to `Probe` one for every donor in its mask. Descriptors sent *to* the broker are closed unread. The broker learns who
+//! exported by the driver; a reply to `Probe` one for every donor in its mask. Descriptors sent *to* the broker are closed unread, but
+//! for the one of a `Share`, which is kept unread. The broker learns who
 //! calls from `SO_PEERCRED`, never from a message. Numbers are native-endian: both ends are one machine. Both pages are sealed
 //! against resizing, the ledger page also against writing.
 
@@ -38,6 +39,15 @@ pub enum Op {
     /// Bring the ledger page up to date: everything already given back is taken in, the cards are looked at, then comes the
     /// reply. Asked before a request is refused on the page's word.
     Settle = 7,
+    /// Offers piece `exact` of the block `nonce` (drawn by its owner) to the other processes of this pool: the donor chunk of the
+    /// caller's `lease`, or, with lease 0, local memory of `bytes` whose descriptor comes along. Pieces are offered in order, from 0.
+    Share = 8,
+    /// Takes the offer of the block `nonce` back; with the connection all offers of its process go. No reply.
+    Unshare = 9,
+    /// Piece `exact` of the block `nonce` that some process of this pool shares: its bytes and a descriptor.
+    Open = 10,
+    /// A descriptor of the caller's own `lease`, for another process: drivers do not export what was imported.
+    Export = 11,
 }
 
 impl Op {
@@ -50,6 +60,10 @@ impl Op {
             5 => Self::Probe,
             6 => Self::Observe,
             7 => Self::Settle,
+            8 => Self::Share,
+            9 => Self::Unshare,
+            10 => Self::Open,
+            11 => Self::Export,
             _ => return None,
         })
     }

@@ -65,6 +65,10 @@ impl DonorMemory for Cards {
         Ok(((donor.0, bytes), memfd_create("chunk", MemfdFlags::CLOEXEC).unwrap()))
     }
 
+    fn export(&self, _: &Self::Handle) -> Result<OwnedFd, DriverRefusal> {
+        Ok(memfd_create("chunk", MemfdFlags::CLOEXEC).unwrap())
+    }
+
     fn rdma(&self, _: Donor) -> bool {
         false
     }

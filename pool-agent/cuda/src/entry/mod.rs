@@ -3,6 +3,7 @@
 pub(crate) mod alloc;
 pub(crate) mod context;
 pub(crate) mod device;
+pub(crate) mod ipc;
 pub(crate) mod pointer;
 pub(crate) mod resolver;
 pub(crate) mod stream_ordered;

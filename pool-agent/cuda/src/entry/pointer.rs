@@ -1,7 +1,7 @@
 //! What a pointer says of itself. Of a stitched block the driver knows the segments; the tenant allocated the whole.
 //!
 //! Driver 580 on a stitched range: the address range and the buffer id are the segment's, `RANGE_START` and `RANGE_SIZE` the
-//! reservation's; setting `SYNC_MEMOPS` gives 801, an IPC handle 1; a DMA-BUF descriptor is granted even across segments of
+//! reservation's; setting `SYNC_MEMOPS` gives 801, an IPC handle 1 (here: a token, see [`crate::ipc`]); a DMA-BUF descriptor is granted even across segments of
 //! one card.
 
 use std::ffi::c_void;
@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use crate::abi::{
     ATTRIBUTE_BUFFER_ID, ATTRIBUTE_CONTEXT, ATTRIBUTE_DEVICE_ORDINAL, ATTRIBUTE_LEGACY_IPC,
-    ATTRIBUTE_RANGE_SIZE, ATTRIBUTE_RANGE_START, Code, DevicePtr, INVALID_VALUE, NOT_SUPPORTED, SUCCESS,
+    ATTRIBUTE_RANGE_SIZE, ATTRIBUTE_RANGE_START, Code, DevicePtr, NOT_SUPPORTED, SUCCESS,
 };
-use crate::blocks::Spilled;
-use crate::{log, pool};
+use crate::blocks::{Sharing, Spilled};
+use crate::pool;
 
-fn spilled(at: DevicePtr) -> Option<Arc<Spilled>> {
+pub(super) fn spilled(at: DevicePtr) -> Option<Arc<Spilled>> {
     pool::current()?.blocks().containing(at)
 }
 
@@ -63,7 +63,7 @@ unsafe fn correct(block: &Spilled, attribute: i32, data: *mut c_void) {
             ATTRIBUTE_CONTEXT => *data.cast::<usize>() = block.context,
             ATTRIBUTE_BUFFER_ID => *data.cast::<u64>() = block.id,
             ATTRIBUTE_DEVICE_ORDINAL => *data.cast::<i32>() = 0,
-            ATTRIBUTE_LEGACY_IPC => *data.cast::<u8>() = 0,
+            ATTRIBUTE_LEGACY_IPC => *data.cast::<u8>() = u8::from(matches!(block.sharing, Sharing::Own(_))),
             ATTRIBUTE_RANGE_START => *data.cast::<DevicePtr>() = block.start,
             ATTRIBUTE_RANGE_SIZE => {
                 *data.cast::<usize>() = usize::try_from(block.bytes).unwrap_or(usize::MAX);
@@ -127,22 +127,6 @@ pub(crate) unsafe fn set_attribute(
 ) -> Code {
     // SAFETY: passed on.
     unsafe { real(value, attribute, at) }
-}
-
-/// A spilled block has no IPC handle: `INVALID_VALUE`, as the driver says of any mapped memory, and a line that explains it.
-pub(crate) unsafe fn ipc_handle(
-    real: unsafe extern "C" fn(*mut c_void, DevicePtr) -> Code,
-    handle: *mut c_void,
-    at: DevicePtr,
-) -> Code {
-    if spilled(at).is_some() {
-        log::warn(
-            "cuda: an IPC handle was asked of a block that spans cards; share a smaller or VMM allocation",
-        );
-        return INVALID_VALUE;
-    }
-    // SAFETY: passed on.
-    unsafe { real(handle, at) }
 }
 
 /// The segments may lie on several cards, for which no one descriptor stands: callers take their fallback.

@@ -4,16 +4,18 @@
 //! PyTorch's expandable segments ask of every handle, wherever the card offers it, that network cards can reach it. The broker
 //! creates chunks that way, so such requests spill. An importer is told nothing of it: driver 580 reports neither handle types nor
 //! reach of an imported handle, the pointer attribute of what is mapped from it says "not capable", and it cannot be exported
-//! again. The property here repeats what was asked for; the pointer attribute stays the driver's, so that whoever registers memory
+//! again, except by the broker. The property here repeats what was asked for; the pointer attribute stays the driver's, so that whoever registers memory
 //! with a network card takes a fallback.
 
 use std::ffi::c_void;
+use std::os::fd::IntoRawFd;
 
 use crate::abi::{
-    AllocationProp, Code, DevicePtr, HANDLE_POSIX_FD, Handle, LOCATION_DEVICE, Location, OUT_OF_MEMORY,
-    SUCCESS,
+    AllocationProp, Code, DevicePtr, HANDLE_POSIX_FD, Handle, INVALID_VALUE, LOCATION_DEVICE, Location,
+    OUT_OF_MEMORY, SUCCESS,
 };
 use crate::handles::Memory;
+use crate::log;
 use crate::placement::{Place, UNIT, whole};
 use crate::pool::{self, Pool};
 use crate::stitch::{Want, borrow};
@@ -209,6 +211,36 @@ pub(crate) unsafe fn unmap(
         pool.handles().unmap_refused(unmapping);
     }
     code
+}
+
+/// Drivers do not export what was imported, so the broker exports the lease again. The owner stays charged; the importer pays nothing.
+pub(crate) unsafe fn export(
+    real: unsafe extern "C" fn(*mut c_void, Handle, i32, u64) -> Code,
+    shareable: *mut c_void,
+    handle: Handle,
+    kind: i32,
+    flags: u64,
+) -> Code {
+    let known = pool::current().and_then(|pool| Some((pool, pool.handles().of(handle)?)));
+    let lease = known.and_then(|(pool, memory)| Some((pool, memory, memory.lease?)));
+    let Some((pool, memory, lease)) = lease.filter(|_| !shareable.is_null() && flags == 0) else {
+        // SAFETY: passed on.
+        return unsafe { real(shareable, handle, kind, flags) };
+    };
+    if kind != HANDLE_POSIX_FD || memory.handle_types & kind == 0 {
+        return INVALID_VALUE;
+    }
+    match pool.link.export(lease, &pool.account) {
+        Ok(descriptor) => {
+            // SAFETY: for POSIX descriptors the caller gives room for one int, whose file is its own from here on.
+            unsafe { shareable.cast::<i32>().write(descriptor.into_raw_fd()) };
+            SUCCESS
+        }
+        Err(error) => {
+            log::warn(&format!("cuda: a donor chunk cannot be exported: {error}"));
+            OUT_OF_MEMORY
+        }
+    }
 }
 
 /// A donor chunk says that it is the pool's, as the tenant asked for it.

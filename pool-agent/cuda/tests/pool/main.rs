@@ -5,4 +5,5 @@
 
 mod rig;
 mod sees_one_device;
+mod shares;
 mod survives;

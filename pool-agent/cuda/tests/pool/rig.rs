@@ -1,10 +1,10 @@
 //! A simulated host, a pool on it with a running broker, and tenant programs inside the pool: all through the real loader.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tarn_broker::observer::Observer;
@@ -37,30 +37,36 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// The C tenant, compiled once a test run: with the driver looked up at run time, and linked against it.
-pub fn tenant(linked: bool) -> &'static Path {
-    static PLAIN: OnceLock<PathBuf> = OnceLock::new();
-    static LINKED: OnceLock<PathBuf> = OnceLock::new();
-    let cell = if linked { &LINKED } else { &PLAIN };
-    cell.get_or_init(|| {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/tenant.c");
-        let name = format!("tenant-{}-{}", if linked { "linked" } else { "plain" }, std::process::id());
-        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+/// The C tenant: with the driver looked up at run time, or linked against it.
+pub fn tenant(linked: bool) -> PathBuf {
+    program("tenant", linked)
+}
+
+/// A C program of the tests, compiled once a test run.
+pub fn program(name: &str, linked: bool) -> PathBuf {
+    static COMPILED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    let temporary = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let kind = if linked { "linked" } else { "plain" };
+    let program = temporary.join(format!("{name}-{kind}-{}", std::process::id()));
+    let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !compiled.contains(&program) {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.c"));
         let mut cc = Command::new("cc");
         cc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-pthread", "-o"])
             .arg(&program)
             .arg(&source);
         if linked {
             // What a toolkit's stub library does: the name at link time, the functions at run time.
-            let stub = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("stub-{}", std::process::id()));
+            let stub = temporary.join(format!("stub-{}", std::process::id()));
             std::fs::create_dir_all(&stub).unwrap();
             std::fs::copy(artefact("libtarn_sim_cuda.so"), stub.join("libcuda.so")).unwrap();
             cc.arg("-DLINKED").arg("-L").arg(&stub).args(["-Wl,--no-as-needed", "-lcuda"]);
         }
         let status = cc.arg("-ldl").status().expect("a C compiler is installed");
-        assert!(status.success(), "tenant.c does not compile");
-        program
-    })
+        assert!(status.success(), "{name}.c does not compile");
+        compiled.insert(program.clone());
+    }
+    program
 }
 
 pub struct Shape {
@@ -70,6 +76,8 @@ pub struct Shape {
     pub donor_bytes: Bytes,
     pub cap_bytes: Option<Bytes>,
     pub policy: Policy,
+    /// Tells pools apart.
+    pub lease: u128,
 }
 
 impl Default for Shape {
@@ -81,6 +89,7 @@ impl Default for Shape {
             donor_bytes: Bytes::mib(24_550),
             cap_bytes: None,
             policy: Policy::default(),
+            lease: 2,
         }
     }
 }
@@ -180,8 +189,12 @@ impl Rig {
     }
 
     pub fn spawn_with(&self, how: &str, story: &[&str], env: &[(&str, &str)]) -> Tenant {
+        self.spawn_program("tenant", how, story, env)
+    }
+
+    pub fn spawn_program(&self, name: &str, how: &str, story: &[&str], env: &[(&str, &str)]) -> Tenant {
         let linked = matches!(how, "linked" | "next");
-        let mut command = Command::new(tenant(linked));
+        let mut command = Command::new(program(name, linked));
         command.arg(how).args(story).env_clear().env("LD_LIBRARY_PATH", self.lib());
         command.envs(env.iter().copied());
         Tenant::start(command)
@@ -216,7 +229,7 @@ fn configuration(host: &Host, shape: &Shape, instance: &Path) -> PoolConfig {
     PoolConfig {
         version: pool_config::VERSION,
         instance_id: InstanceId::new(at, 1),
-        lease_id: LeaseId::new(at, 2),
+        lease_id: LeaseId::new(at, shape.lease),
         generation: Generation::new(1),
         primary: Primary {
             uuid: uuid(shape.primary),

@@ -1,122 +1,9 @@
-/* An unmodified program of the CUDA driver API, with its own prototypes: nothing here knows of pools.
+/* An unmodified program of the CUDA driver API: nothing here knows of pools.
  *
  *   tenant <how> <what> [arguments]
  *
- * <how> says how the driver's functions are found; <what> is one of the stories below. Facts are printed as `name=value`,
- * one a line; `waiting` means that a line on stdin is awaited. Any surprise is a line `failed …` and exit status 1. */
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
-
-typedef int CUresult;
-typedef int CUdevice;
-typedef unsigned long long CUdeviceptr;
-typedef unsigned long long CUhandle;
-typedef struct { int type, id; } CUmemLocation;
-typedef struct { int type, handle_types; CUmemLocation location; void *win32; unsigned char compression, rdma; unsigned short usage; unsigned char reserved[4]; } CUmemAllocationProp;
-typedef struct { CUmemLocation location; int flags; } CUmemAccessDesc;
-
-#define CALLS(X) \
-  X(cuInit, "cuInit", (unsigned)) \
-  X(cuDeviceGetCount, "cuDeviceGetCount", (int *)) \
-  X(cuDeviceGet, "cuDeviceGet", (CUdevice *, int)) \
-  X(cuDeviceTotalMem_v2, "cuDeviceTotalMem", (size_t *, CUdevice)) \
-  X(cuDeviceGetUuid_v2, "cuDeviceGetUuid", (unsigned char *, CUdevice)) \
-  X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (void **, CUdevice)) \
-  X(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", (CUdevice)) \
-  X(cuCtxSetCurrent, "cuCtxSetCurrent", (void *)) \
-  X(cuDeviceGetAttribute, "cuDeviceGetAttribute", (int *, int, CUdevice)) \
-  X(cuMemGetInfo_v2, "cuMemGetInfo", (size_t *, size_t *)) \
-  X(cuMemAlloc_v2, "cuMemAlloc", (CUdeviceptr *, size_t)) \
-  X(cuMemFree_v2, "cuMemFree", (CUdeviceptr)) \
-  X(cuMemAllocPitch_v2, "cuMemAllocPitch", (CUdeviceptr *, size_t *, size_t, size_t, unsigned)) \
-  X(cuMemcpyHtoD_v2, "cuMemcpyHtoD", (CUdeviceptr, const void *, size_t)) \
-  X(cuMemcpyDtoH_v2, "cuMemcpyDtoH", (void *, CUdeviceptr, size_t)) \
-  X(cuMemcpyDtoD_v2, "cuMemcpyDtoD", (CUdeviceptr, CUdeviceptr, size_t)) \
-  X(cuMemAllocAsync, "cuMemAllocAsync", (CUdeviceptr *, size_t, void *)) \
-  X(cuMemFreeAsync, "cuMemFreeAsync", (CUdeviceptr, void *)) \
-  X(cuStreamCreate, "cuStreamCreate", (void **, unsigned)) \
-  X(cuStreamSynchronize, "cuStreamSynchronize", (void *)) \
-  X(cuMemGetAddressRange_v2, "cuMemGetAddressRange", (CUdeviceptr *, size_t *, CUdeviceptr)) \
-  X(cuPointerGetAttribute, "cuPointerGetAttribute", (void *, int, CUdeviceptr)) \
-  X(cuPointerGetAttributes, "cuPointerGetAttributes", (unsigned, int *, void **, CUdeviceptr)) \
-  X(cuIpcGetMemHandle, "cuIpcGetMemHandle", (void *, CUdeviceptr)) \
-  X(cuMemCreate, "cuMemCreate", (CUhandle *, size_t, const CUmemAllocationProp *, unsigned long long)) \
-  X(cuMemRelease, "cuMemRelease", (CUhandle)) \
-  X(cuMemAddressReserve, "cuMemAddressReserve", (CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long)) \
-  X(cuMemAddressFree, "cuMemAddressFree", (CUdeviceptr, size_t)) \
-  X(cuMemMap, "cuMemMap", (CUdeviceptr, size_t, size_t, CUhandle, unsigned long long)) \
-  X(cuMemUnmap, "cuMemUnmap", (CUdeviceptr, size_t)) \
-  X(cuMemSetAccess, "cuMemSetAccess", (CUdeviceptr, size_t, const CUmemAccessDesc *, size_t)) \
-  X(cuMemGetAllocationPropertiesFromHandle, "cuMemGetAllocationPropertiesFromHandle", (CUmemAllocationProp *, CUhandle))
-
-#define DECLARE(symbol, base, arguments) static CUresult (*p_##symbol) arguments;
-CALLS(DECLARE)
-#ifdef LINKED
-#define PROTOTYPE(symbol, base, arguments) extern CUresult symbol arguments;
-CALLS(PROTOTYPE)
-extern CUresult cuGetProcAddress_v2(const char *, void **, int, unsigned long long, int *);
-#endif
-
-#define MIB (1ull << 20)
-#define GIB (1ull << 30)
-#define DIE(...) do { printf("failed "); printf(__VA_ARGS__); printf("\n"); fflush(stdout); _exit(1); } while (0)
-#define OK(call) do { CUresult r_ = (call); if (r_) DIE("line %d: %s -> %d", __LINE__, #call, r_); } while (0)
-#define WANT(condition) do { if (!(condition)) DIE("line %d: %s", __LINE__, #condition); } while (0)
-
-static void *need(void *found, const char *name) { if (!found) DIE("no symbol %s", name); return found; }
-
-static void resolve(const char *how) {
-#ifdef LINKED
-  if (!strcmp(how, "linked")) {
-#define DIRECT(symbol, base, arguments) p_##symbol = symbol;
-    CALLS(DIRECT)
-    return;
-  }
-  if (!strcmp(how, "next")) {
-#define NEXT(symbol, base, arguments) p_##symbol = need(dlsym(RTLD_NEXT, #symbol), #symbol);
-    CALLS(NEXT)
-    return;
-  }
-#endif
-  void *library = 0;
-  if (!strcmp(how, "dlopen") || !strcmp(how, "procaddress")) library = dlopen("libcuda.so.1", RTLD_NOW);
-  else if (!strcmp(how, "deepbind")) library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_DEEPBIND);
-  else if (!strcmp(how, "dlmopen")) library = dlmopen(LM_ID_NEWLM, "libcuda.so.1", RTLD_NOW);
-  else if (how[0] == '/') library = dlopen(how, RTLD_NOW);
-  if (!library) DIE("cannot load: %s", dlerror());
-  if (!strcmp(how, "procaddress")) {
-    CUresult (*get)(const char *, void **, int, unsigned long long, int *) = need(dlsym(library, "cuGetProcAddress_v2"), "cuGetProcAddress_v2");
-    int status;
-    /* The resolver itself is asked for first, as the runtime does. */
-    OK(get("cuGetProcAddress", (void **)&get, 12000, 0, &status));
-#define ASK(symbol, base, arguments) { void *at = 0; int found = 9; OK(get(base, &at, 12000, 0, &found)); WANT(found == 0); p_##symbol = need(at, base); }
-    CALLS(ASK)
-    return;
-  }
-#define LOOK(symbol, base, arguments) p_##symbol = need(dlsym(library, #symbol), #symbol);
-  CALLS(LOOK)
-}
-
-static void *context;
-static CUdevice device;
-static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec + t.tv_nsec / 1e9; }
-static void start(void) { OK(p_cuInit(0)); OK(p_cuDeviceGet(&device, 0)); OK(p_cuDevicePrimaryCtxRetain(&context, device)); OK(p_cuCtxSetCurrent(context)); }
-static size_t free_bytes(void) { size_t f, t; OK(p_cuMemGetInfo_v2(&f, &t)); WANT(f <= t); return f; }
-static void await_line(void) { char line[64]; printf("waiting\n"); fflush(stdout); if (!fgets(line, sizeof line, stdin)) _exit(3); }
-/* Donor frees do not await the broker, so a figure may be a moment old. */
-
-static uint64_t mark(CUdeviceptr at) { return (at ^ 0x9E3779B97F4A7C15ull) * 0xBF58476D1CE4E5B9ull; }
-static void fill(CUdeviceptr at, size_t bytes, size_t stride) { for (size_t o = 0; o + 16 <= bytes; o += stride) { uint64_t w = mark(at + o); OK(p_cuMemcpyHtoD_v2(at + o, &w, 8)); } uint64_t w = mark(at + bytes - 8); OK(p_cuMemcpyHtoD_v2(at + bytes - 8, &w, 8)); }
-static size_t check(CUdeviceptr at, size_t bytes, size_t stride) { size_t bad = 0; uint64_t w; for (size_t o = 0; o + 16 <= bytes; o += stride) { OK(p_cuMemcpyDtoH_v2(&w, at + o, 8)); bad += w != mark(at + o); } OK(p_cuMemcpyDtoH_v2(&w, at + bytes - 8, 8)); bad += w != mark(at + bytes - 8); return bad; }
+ * <what> is one of the stories below; driver.h tells the rest. */
+#include "driver.h"
 
 /* Takes everything in large, then smaller blocks, writes and verifies all of it, gives it back. */
 static void story_everything(void) {
@@ -160,12 +47,12 @@ static void story_pointer(void) {
     OK(p_cuMemGetAddressRange_v2(0, &size, q)); OK(p_cuMemGetAddressRange_v2(&base, 0, q));
     OK(p_cuPointerGetAttribute(&ordinal, 9, q)); WANT(ordinal == 0);
     OK(p_cuPointerGetAttribute(&start_at, 11, q)); OK(p_cuPointerGetAttribute(&range, 12, q)); WANT(start_at == at && range == bytes);
-    OK(p_cuPointerGetAttribute(&legacy, 10, q)); WANT(legacy == 0);
+    OK(p_cuPointerGetAttribute(&legacy, 10, q)); WANT(legacy == 1);
     OK(p_cuPointerGetAttribute(&id1, 7, at)); OK(p_cuPointerGetAttribute(&id2, 7, q)); WANT(id1 == id2);
     ordinal = managed = -1; int names[] = { 9, 11, 12, 1 }; void *to[] = { &ordinal, &start_at, &range, &ctx };
     OK(p_cuPointerGetAttributes(4, names, to, q)); WANT(ordinal == 0 && start_at == at && range == bytes && ctx == context);
   }
-  char handle[64]; WANT(p_cuIpcGetMemHandle(handle, at) == 1);
+  CUipcMemHandle handle; CUdeviceptr again; OK(p_cuIpcGetMemHandle(&handle, at + 22 * GIB)); WANT(p_cuIpcOpenMemHandle_v2(&again, handle, 1) == 201);
   WANT(p_cuMemFree_v2(at + 4096) == 1);
   /* A copy over every seam, front to back. */
   fill(at, 64 * MIB, MIB);
@@ -296,7 +183,7 @@ static void nulls(void) {
   CASE(cuMemGetAddressRange_v2, "nulls", (P *, Z *, P), 0, 0, bad); CASE(cuMemGetAddressRange_v2, "bad", (P *, Z *, P), &p, &z, bad); CASE(cuMemGetAddressRange, "bad", (U *, U *, U), &u, &w, 77);
   CASE(cuPointerGetAttribute, "null", (V, int, P), 0, 9, bad); CASE(cuPointerGetAttribute, "bad", (V, int, P), buffer, 9, bad); CASE(cuPointerGetAttribute, "attribute", (V, int, P), buffer, 9999, bad);
   CASE(cuPointerGetAttributes, "nulls", (U, int *, V *, P), 1, 0, 0, bad); CASE(cuPointerGetAttributes, "none", (U, int *, V *, P), 0, &i, &v, bad); CASE(cuPointerSetAttribute, "null", (V, int, P), 0, 6, bad);
-  CASE(cuIpcGetMemHandle, "null", (V, P), 0, bad); CASE(cuIpcGetMemHandle, "bad", (V, P), buffer, bad); CASE(cuMemGetHandleForAddressRange, "null", (V, P, Z, int, L), 0, bad, 4096, 1, 0); CASE(cuMemGetHandleForAddressRange, "bad", (V, P, Z, int, L), buffer, bad, 4096, 1, 0);
+  CASE(cuIpcGetMemHandle, "null", (V, P), 0, bad); CASE(cuIpcGetMemHandle, "bad", (V, P), buffer, bad); CUipcMemHandle junk = { { 1, 2, 3 } }; CASE(cuIpcOpenMemHandle_v2, "null", (P *, CUipcMemHandle, U), 0, junk, 1); CASE(cuIpcOpenMemHandle_v2, "junk", (P *, CUipcMemHandle, U), &p, junk, 1); CASE(cuIpcOpenMemHandle, "null", (P *, CUipcMemHandle, U), 0, junk, 1); CASE(cuIpcOpenMemHandle, "junk", (P *, CUipcMemHandle, U), &p, junk, 1); CASE(cuIpcCloseMemHandle, "null", (P), 0); CASE(cuIpcCloseMemHandle, "bad", (P), bad); CASE(cuMemExportToShareableHandle, "null", (V, CUhandle, int, L), 0, 0x7777, 1, 0); CASE(cuMemExportToShareableHandle, "bad", (V, CUhandle, int, L), buffer, 0x7777, 1, 0); CASE(cuMemGetHandleForAddressRange, "null", (V, P, Z, int, L), 0, bad, 4096, 1, 0); CASE(cuMemGetHandleForAddressRange, "bad", (V, P, Z, int, L), buffer, bad, 4096, 1, 0);
   CASE(cuGetProcAddress, "nulls", (const char *, V *, int, L), 0, 0, 12000, 0); CASE(cuGetProcAddress, "absent", (const char *, V *, int, L), "cuNoSuchThing", &v, 12000, 0); CASE(cuGetProcAddress_v2, "nulls", (const char *, V *, int, L, int *), 0, 0, 12000, 0, 0); CASE(cuGetProcAddress_v2, "no status", (const char *, V *, int, L, int *), "cuMemAlloc", &v, 12000, 0, 0); CASE(cuGetProcAddress_v2, "flags", (const char *, V *, int, L, int *), "cuMemAlloc", &v, 12000, 999, &i); CASE(cuGetProcAddress_v2, "old", (const char *, V *, int, L, int *), "cuMemAllocAsync", &v, 10000, 0, &i); printf("old status=%d\n", i); CASE(cuGetProcAddress_v2, "absent", (const char *, V *, int, L, int *), "cuNoSuchThing", &v, 12000, 0, &i); printf("absent status=%d\n", i);
   CASE(cuMemAllocPitch, "nulls", (U *, U *, U, U, U), 0, 0, 64, 64, 4); CASE(cuMemAllocFromPoolAsync_ptsz, "null", (P *, Z, V, V), 0, 4096, 0, 0); CASE(cuMemAllocFromPoolAsync_ptsz, "pool", (P *, Z, V, V), &p, 4096, 0, 0);
   CASE(cuCtxDestroy, "null", (V), 0); CASE(cuDevicePrimaryCtxRelease, "device", (int), 99); CASE(cuDevicePrimaryCtxReset, "device", (int), 99);
