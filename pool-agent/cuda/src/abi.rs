@@ -14,6 +14,7 @@ pub(crate) const INVALID_CONTEXT: Code = 201;
 pub(crate) const INVALID_HANDLE: Code = 400;
 pub(crate) const NOT_FOUND: Code = 500;
 pub(crate) const NOT_SUPPORTED: Code = 801;
+pub(crate) const CAPTURE_WRONG_THREAD: Code = 908;
 pub(crate) const UNKNOWN: Code = 999;
 
 /// `CUdeviceptr`.
@@ -80,6 +81,15 @@ pub(crate) const ATTRIBUTE_LEGACY_IPC: i32 = 10;
 pub(crate) const ATTRIBUTE_RANGE_START: i32 = 11;
 pub(crate) const ATTRIBUTE_RANGE_SIZE: i32 = 12;
 
+/// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`, `…_USED_MEM_CURRENT`, `CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT`.
+pub(crate) const POOL_RESERVED: i32 = 5;
+pub(crate) const POOL_USED: i32 = 7;
+pub(crate) const GRAPH_RESERVED: i32 = 2;
+
+/// `CU_STREAM_CAPTURE_MODE_GLOBAL`, `…_RELAXED`.
+pub(crate) const CAPTURE_GLOBAL: i32 = 0;
+pub(crate) const CAPTURE_RELAXED: i32 = 2;
+
 /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
 pub(crate) const PROC_PER_THREAD: u64 = 2;
 
@@ -118,6 +128,7 @@ mod tests {
             (INVALID_HANDLE, sys::CUresult::CUDA_ERROR_INVALID_HANDLE as i32),
             (NOT_FOUND, sys::CUresult::CUDA_ERROR_NOT_FOUND as i32),
             (NOT_SUPPORTED, sys::CUresult::CUDA_ERROR_NOT_SUPPORTED as i32),
+            (CAPTURE_WRONG_THREAD, sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD as i32),
             (UNKNOWN, sys::CUresult::CUDA_ERROR_UNKNOWN as i32),
             (ATTRIBUTE_CONTEXT, attribute::CU_POINTER_ATTRIBUTE_CONTEXT as i32),
             (ATTRIBUTE_BUFFER_ID, attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID as i32),
@@ -125,6 +136,11 @@ mod tests {
             (ATTRIBUTE_LEGACY_IPC, attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE as i32),
             (ATTRIBUTE_RANGE_START, attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR as i32),
             (ATTRIBUTE_RANGE_SIZE, attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE as i32),
+            (POOL_RESERVED, sys::CUmemPool_attribute_enum::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT as i32),
+            (POOL_USED, sys::CUmemPool_attribute_enum::CU_MEMPOOL_ATTR_USED_MEM_CURRENT as i32),
+            (GRAPH_RESERVED, sys::CUgraphMem_attribute_enum::CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT as i32),
+            (CAPTURE_GLOBAL, sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_GLOBAL as i32),
+            (CAPTURE_RELAXED, sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_RELAXED as i32),
             (LOCATION_DEVICE, sys::CUmemLocationType_enum::CU_MEM_LOCATION_TYPE_DEVICE as i32),
             (ALLOCATION_PINNED, sys::CUmemAllocationType_enum::CU_MEM_ALLOCATION_TYPE_PINNED as i32),
             (ACCESS_READ_WRITE, sys::CUmemAccess_flags_enum::CU_MEM_ACCESS_FLAGS_PROT_READWRITE as i32),

@@ -73,6 +73,12 @@ impl Account {
         Err(OverCap)
     }
 
+    /// Bytes of the primary that are taken already, cap or not.
+    pub(crate) fn add_local(&self, bytes: u64, pages: Option<&Pages>) {
+        self.local_bytes.fetch_add(bytes, SeqCst);
+        self.show(pages);
+    }
+
     pub(crate) fn return_local(&self, bytes: u64, pages: Option<&Pages>) {
         subtract(&self.local_bytes, bytes);
         self.show(pages);

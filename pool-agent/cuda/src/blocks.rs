@@ -56,8 +56,11 @@ pub(crate) enum Sharing {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Native {
+    /// Charged for it: nothing when it came out of a pool.
     pub(crate) bytes: u64,
     pub(crate) context: usize,
+    /// The stream-ordered pool that it came out of, as a number; 0 when it did not.
+    pub(crate) source: usize,
 }
 
 #[derive(Debug, Default)]
@@ -208,8 +211,8 @@ mod tests {
         let mut blocks = Blocks::default();
         blocks.add_spilled(block(100, 50, 1));
         blocks.add_spilled(block(200, 50, 2));
-        blocks.add_native(300, Native { bytes: 7, context: 1 });
-        blocks.add_native(400, Native { bytes: 9, context: 2 });
+        blocks.add_native(300, Native { bytes: 7, context: 1, source: 0 });
+        blocks.add_native(400, Native { bytes: 9, context: 2, source: 0 });
         let (spilled, native_bytes) = blocks.take_of_context(1);
         assert_eq!((spilled.len(), spilled[0].start, native_bytes), (1, 100, 7));
         assert!(blocks.containing(200).is_some());

@@ -13,7 +13,8 @@
 //! * [`pool`]: this process's view of the pool; [`link`]: the broker connection; [`reach`]: which
 //!   donors count; [`account`]: bytes charged against the cap.
 //! * [`placement`]: where a request goes, as values; [`stitch`]: carrying a plan out, or undoing it.
-//! * [`blocks`], [`handles`]: what this process has allocated. [`ipc`]: blocks between processes of the pool.
+//! * [`blocks`], [`handles`]: what this process has allocated. [`ipc`]: blocks between processes of the
+//!   pool. [`pooled`]: what stream-ordered pools keep. [`capture`]: when nothing may be mapped or moved.
 
 #![allow(unsafe_code)] // A C interface in front of a C library; every block says why it is sound.
 #![allow(non_snake_case)] // Exported symbols carry the driver's names.
@@ -21,6 +22,7 @@
 mod abi;
 mod account;
 mod blocks;
+mod capture;
 mod entry;
 mod handles;
 mod ipc;
@@ -29,6 +31,7 @@ mod log;
 mod pages;
 mod placement;
 mod pool;
+mod pooled;
 mod reach;
 mod real;
 mod seat;

@@ -15,6 +15,7 @@ use crate::blocks::Blocks;
 use crate::handles::Handles;
 use crate::link::Link;
 use crate::placement::{Cards, Rules};
+use crate::pooled::Pooled;
 use crate::{log, reach, real, seat};
 
 /// Buffer ids of spilled blocks start here, out of the way of the driver's own.
@@ -39,6 +40,8 @@ pub(crate) struct Pool {
     handles: Mutex<Handles>,
     /// Memory pools that the tenant created on the device, as numbers.
     memory_pools: Mutex<Vec<usize>>,
+    /// What stream-ordered pools keep of the primary.
+    pub(crate) pooled: Pooled,
     frozen: OnceLock<Frozen>,
     /// The primary alone.
     bare: Frozen,
@@ -146,6 +149,7 @@ impl Pool {
             blocks: Mutex::default(),
             handles: Mutex::default(),
             memory_pools: Mutex::default(),
+            pooled: Pooled::default(),
             frozen: OnceLock::new(),
             bare: Frozen { total_bytes: config.primary_bytes().get(), donors: Vec::new() },
             next_block: AtomicU64::new(FIRST_BLOCK_ID),
@@ -172,6 +176,11 @@ impl Pool {
         self.next_block.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// No block has this id yet.
+    pub(crate) fn upcoming_block_id(&self) -> u64 {
+        self.next_block.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn next_turn(&self) -> usize {
         self.turn.fetch_add(1, Ordering::Relaxed)
     }
@@ -186,7 +195,9 @@ impl Pool {
             // Other processes' bytes are only known through the broker's page.
             self.link.alive(&self.account);
         }
-        self.account.charge_local(bytes, self.cap_bytes(), self.link.pages()).is_ok()
+        let charge = || self.account.charge_local(bytes, self.cap_bytes(), self.link.pages()).is_ok();
+        // What pools keep for later gives way to what is wanted now.
+        charge() || (self.pooled.trim_all(self) && charge())
     }
 
     pub(crate) fn return_local(&self, bytes: u64) {

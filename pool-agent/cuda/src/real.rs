@@ -77,6 +77,10 @@ real_calls! {
     fn stream_capturing = "cuStreamIsCapturing" (stream: Opaque, status: *mut i32);
     fn stream_capturing_ptsz = "cuStreamIsCapturing_ptsz" (stream: Opaque, status: *mut i32);
     fn pool_current = "cuDeviceGetMemPool" (pool: *mut Opaque, device: Device);
+    fn pool_attribute = "cuMemPoolGetAttribute" (pool: Opaque, attribute: i32, value: *mut c_void);
+    fn graph_attribute = "cuDeviceGetGraphMemAttribute" (device: Device, attribute: i32, value: *mut c_void);
+    fn graph_trim = "cuDeviceGraphMemTrim" (device: Device);
+    fn exchange_capture_mode = "cuThreadExchangeStreamCaptureMode" (mode: *mut i32);
     fn pool_trim = "cuMemPoolTrimTo" (pool: Opaque, keep: usize);
     fn proc_address = "cuGetProcAddress_v2" (symbol: *const std::ffi::c_char, address: *mut *mut c_void, version: i32, flags: u64, found: *mut i32);
     fn proc_address_v1 = "cuGetProcAddress" (symbol: *const std::ffi::c_char, address: *mut *mut c_void, version: i32, flags: u64);

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::abi::{
     AllocationProp, Code, Device, DevicePtr, Handle, IpcHandle, NOT_FOUND, Opaque, PoolPropsHead, UNKNOWN,
 };
-use crate::entry::{alloc, context, device, ipc, pointer, resolver, stream_ordered, vmm};
+use crate::entry::{alloc, capture, context, device, ipc, pointer, resolver, stream_ordered, vmm};
 use crate::real::{Symbol, c_name};
 
 /// What is known of an intercepted symbol.
@@ -100,6 +100,7 @@ intercept! {
     ["cuMemFreeAsync" 11020 ptsz] cuMemFreeAsync_ptsz(at: DevicePtr, stream: Opaque) => stream_ordered::free_ptsz;
     ["cuMemPoolCreate" 11020 plain]
     cuMemPoolCreate(pool: *mut Opaque, props: *const PoolPropsHead) => stream_ordered::pool_create;
+    ["cuMemPoolTrimTo" 11020 plain] cuMemPoolTrimTo(pool: Opaque, keep: usize) => stream_ordered::pool_trim;
     ["cuMemPoolDestroy" 11020 plain] cuMemPoolDestroy(pool: Opaque) => stream_ordered::pool_destroy;
 
     ["cuMemCreate" 10020 plain]
@@ -133,6 +134,27 @@ intercept! {
     ["cuIpcCloseMemHandle" 4010 plain] cuIpcCloseMemHandle(at: DevicePtr) => ipc::close_handle;
     ["cuMemGetHandleForAddressRange" 11070 plain]
     cuMemGetHandleForAddressRange(handle: *mut c_void, at: DevicePtr, bytes: usize, kind: i32, flags: u64) => pointer::range_handle;
+
+    ["cuStreamBeginCapture" 10000 plain] cuStreamBeginCapture(stream: Opaque) => capture::begin_v1;
+    ["cuStreamBeginCapture" 10000 ptsz] cuStreamBeginCapture_ptsz(stream: Opaque) => capture::begin_v1;
+    ["cuStreamBeginCapture" 10010 plain] cuStreamBeginCapture_v2(stream: Opaque, mode: i32) => capture::begin;
+    ["cuStreamBeginCapture" 10010 ptsz] cuStreamBeginCapture_v2_ptsz(stream: Opaque, mode: i32) => capture::begin;
+    ["cuStreamBeginCaptureToGraph" 12030 plain]
+    cuStreamBeginCaptureToGraph(stream: Opaque, graph: Opaque, dependencies: *const Opaque, edges: Opaque, count: usize, mode: i32) => capture::begin_to_graph;
+    ["cuStreamBeginCaptureToGraph" 12030 ptsz]
+    cuStreamBeginCaptureToGraph_ptsz(stream: Opaque, graph: Opaque, dependencies: *const Opaque, edges: Opaque, count: usize, mode: i32) => capture::begin_to_graph;
+    ["cuStreamEndCapture" 10000 plain] cuStreamEndCapture(stream: Opaque, graph: *mut Opaque) => capture::end;
+    ["cuStreamEndCapture" 10000 ptsz] cuStreamEndCapture_ptsz(stream: Opaque, graph: *mut Opaque) => capture::end;
+    ["cuGraphInstantiate" 10000 plain]
+    cuGraphInstantiate(made: *mut Opaque, graph: Opaque, node: *mut Opaque, log: *mut u8, room: usize) => capture::instantiate;
+    ["cuGraphInstantiate" 11000 plain]
+    cuGraphInstantiate_v2(made: *mut Opaque, graph: Opaque, node: *mut Opaque, log: *mut u8, room: usize) => capture::instantiate;
+    ["cuGraphInstantiateWithFlags" 11040 plain]
+    cuGraphInstantiateWithFlags(made: *mut Opaque, graph: Opaque, flags: u64) => capture::instantiate_with_flags;
+    ["cuGraphInstantiateWithParams" 12000 plain]
+    cuGraphInstantiateWithParams(made: *mut Opaque, graph: Opaque, params: Opaque) => capture::instantiate_with_params;
+    ["cuGraphInstantiateWithParams" 12000 ptsz]
+    cuGraphInstantiateWithParams_ptsz(made: *mut Opaque, graph: Opaque, params: Opaque) => capture::instantiate_with_params;
 
     ["cuCtxDestroy" 2000 plain] cuCtxDestroy(context: Opaque) => context::destroy;
     ["cuCtxDestroy" 4000 plain] cuCtxDestroy_v2(context: Opaque) => context::destroy;

@@ -5,7 +5,7 @@ use crate::blocks::{Found, Native};
 use crate::placement::{Cards, Place, plan};
 use crate::pool::{self, Pool};
 use crate::stitch::{self, mappable};
-use crate::{log, real};
+use crate::{capture, log, real};
 
 /// Allocates `bytes`, by `native` where that is right. `native` writes the address through the tenant's own pointer.
 ///
@@ -16,14 +16,9 @@ pub(super) unsafe fn allocate(
     bytes: u64,
     native: impl FnOnce() -> Code,
 ) -> Code {
-    let large = bytes >= pool.rules.large_bytes && !pool.frozen().donors.is_empty();
-    if large {
-        let cards = pool.cards();
-        let segments = mappable(bytes).and_then(|mapped| plan(mapped, bytes, &cards, pool.rules));
-        if segments.is_some_and(|segments| segments.iter().any(|part| part.place != Place::Local)) {
-            // SAFETY: passed on.
-            return unsafe { spill(pool, at, bytes, cards) };
-        }
+    if let Some(cards) = goes_out(pool, bytes) {
+        // SAFETY: passed on.
+        return unsafe { spill(pool, at, bytes, cards) };
     }
     // SAFETY: read only once the driver has written through the pointer.
     let code = charged(pool, bytes, native, || unsafe { *at });
@@ -33,6 +28,17 @@ pub(super) unsafe fn allocate(
     // The driver's word is newer than ours: what is left of the primary is looked at again.
     // SAFETY: passed on.
     unsafe { spill(pool, at, bytes, pool.cards()) }
+}
+
+/// The cards, if the policy does not leave the request whole on the primary. Small requests are not looked at, and where nothing may be
+/// mapped the driver has the word.
+pub(super) fn goes_out(pool: &Pool, bytes: u64) -> Option<Cards> {
+    if bytes < pool.rules.large_bytes || pool.frozen().donors.is_empty() || capture::forbids_mapping() {
+        return None;
+    }
+    let cards = pool.cards();
+    let segments = mappable(bytes).and_then(|mapped| plan(mapped, bytes, &cards, pool.rules))?;
+    segments.iter().any(|part| part.place != Place::Local).then_some(cards)
 }
 
 /// A native allocation under the cap. `address` tells where it is, once `native` has succeeded.
@@ -48,7 +54,7 @@ pub(super) fn charged(
     let code = native();
     if code == SUCCESS {
         let context = real::current_context() as usize;
-        pool.blocks().add_native(address(), Native { bytes, context });
+        pool.blocks().add_native(address(), Native { bytes, context, source: 0 });
     } else {
         pool.return_local(bytes);
     }
@@ -69,6 +75,9 @@ pub(super) unsafe fn refused<T: Default>(code: Code, at: *mut T) -> Code {
 
 /// A stitched allocation.
 pub(super) unsafe fn spill(pool: &Pool, at: *mut DevicePtr, bytes: u64, cards: Cards) -> Code {
+    if capture::forbids_mapping() {
+        return OUT_OF_MEMORY;
+    }
     match stitch::build(pool, bytes, cards) {
         Ok(block) => {
             // SAFETY: the caller checked that the pointer is not null; it is the tenant's out-pointer.
@@ -244,6 +253,9 @@ pub(super) fn release(
             let code = native();
             if code == SUCCESS {
                 pool.return_local(block.bytes);
+                if block.source != 0 {
+                    pool.pooled.settle(pool, block.source);
+                }
             } else {
                 pool.blocks().add_native(at, block);
             }

@@ -59,6 +59,7 @@ pub(crate) unsafe fn total_v1(
 /// what the driver says is free on the primary.
 fn figures(pool: &pool::Pool, driver_free: u64) -> (usize, usize) {
     let total = pool.frozen().total_bytes;
+    pool.pooled.settle_all(pool);
     pool.link.settle_own(&pool.account);
     let donors: u64 = pool.donors_free().iter().map(|(_, free)| free).sum();
     let free = pool.local_allowance(driver_free).saturating_add(donors).min(total);

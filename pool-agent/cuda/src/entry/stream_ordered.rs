@@ -1,4 +1,5 @@
-//! Stream-ordered allocation: the driver's pool first, trimmed and tried again, then a stitched range made at once.
+//! Stream-ordered allocation: the driver's pool first, trimmed and tried again, then a stitched range made at once. A large request that
+//! would eat the reserve is stitched at once, unless the pool has the bytes already.
 //!
 //! Under stream capture nothing may be mapped, so a spill there is a clean "out of memory". A spilled block that is freed in
 //! stream order waits for the stream: its memory leaves only after the work that uses it.
@@ -7,9 +8,10 @@
 //! with allocations needs a reserve as large as those, else the capture is out of memory while donors are empty.
 
 use crate::abi::{Code, DevicePtr, LOCATION_DEVICE, OUT_OF_MEMORY, Opaque, PoolPropsHead, SUCCESS};
-use crate::entry::alloc::{charged, refused, release, spill};
+use crate::blocks::Native;
+use crate::entry::alloc::{goes_out, refused, release, spill};
 use crate::pool::{self, Pool};
-use crate::real;
+use crate::{pooled, real};
 
 type AllocFn = unsafe extern "C" fn(*mut DevicePtr, usize, Opaque) -> Code;
 type AllocFromFn = unsafe extern "C" fn(*mut DevicePtr, usize, Opaque, Opaque) -> Code;
@@ -62,21 +64,62 @@ unsafe fn ordered(
     flavour: (Opaque, Flavour),
     native: impl Fn() -> Code,
 ) -> Code {
+    let (stream, flavour) = flavour;
+    if source.is_null() || capturing(stream, flavour) {
+        // A node of a graph: the driver sees to its memory when the graph runs.
+        pool.pooled.watch_graphs();
+        return native();
+    }
+    let large = bytes as u64 >= pool.rules.large_bytes;
     // SAFETY: the caller checked `at`; the native call writes through it on success.
     unsafe {
-        let first = charged(pool, bytes as u64, &native, || *at);
-        let (stream, flavour) = flavour;
-        if first != OUT_OF_MEMORY || source.is_null() || capturing(stream, flavour) {
+        if large
+            && pooled::spare(source) < bytes as u64
+            && let Some(cards) = goes_out(pool, bytes as u64)
+        {
+            let code = spill(pool, at, bytes as u64, cards);
+            if code != OUT_OF_MEMORY {
+                return code;
+            }
+        }
+        let first = pooled(pool, at, bytes as u64, source, &native);
+        if first != OUT_OF_MEMORY {
             return first;
         }
         // What the pool keeps for later is the primary's too.
         real::pool_trim(source, 0);
-        let second = charged(pool, bytes as u64, &native, || *at);
+        let second = pooled(pool, at, bytes as u64, source, &native);
         if second != OUT_OF_MEMORY || pool.frozen().donors.is_empty() {
             return second;
         }
         spill(pool, at, bytes as u64, pool.cards())
     }
+}
+
+/// An allocation out of a pool: only what the pool has to reserve anew is charged before, what it really reserves after.
+unsafe fn pooled(
+    pool: &Pool,
+    at: *mut DevicePtr,
+    bytes: u64,
+    source: Opaque,
+    native: impl FnOnce() -> Code,
+) -> Code {
+    let anew = bytes.saturating_sub(pooled::spare(source));
+    if !pool.charge_local(anew) {
+        return OUT_OF_MEMORY;
+    }
+    let code = native();
+    if code == SUCCESS {
+        let context = real::current_context() as usize;
+        let block = Native { bytes: 0, context, source: source as usize };
+        // SAFETY: the driver succeeded, so it wrote through the pointer.
+        pool.blocks().add_native(unsafe { *at }, block);
+        pool.pooled.add(source, anew);
+        pool.pooled.settle(pool, source as usize);
+    } else {
+        pool.return_local(anew);
+    }
+    code
 }
 
 unsafe fn allocate(
@@ -191,9 +234,29 @@ pub(crate) unsafe fn pool_create(
 }
 
 pub(crate) unsafe fn pool_destroy(real: unsafe extern "C" fn(Opaque) -> Code, source: Opaque) -> Code {
-    if let Some(pool) = pool::current() {
-        pool.memory_pools().retain(|known| *known != source as usize);
-    }
     // SAFETY: passed on.
-    unsafe { real(source) }
+    let code = unsafe { real(source) };
+    if code == SUCCESS
+        && let Some(pool) = pool::current()
+    {
+        pool.memory_pools().retain(|known| *known != source as usize);
+        pool.pooled.settle_all(pool);
+    }
+    code
+}
+
+/// Trimmed bytes are free at once.
+pub(crate) unsafe fn pool_trim(
+    real: unsafe extern "C" fn(Opaque, usize) -> Code,
+    source: Opaque,
+    keep: usize,
+) -> Code {
+    // SAFETY: passed on.
+    let code = unsafe { real(source, keep) };
+    if code == SUCCESS
+        && let Some(pool) = pool::current()
+    {
+        pool.pooled.settle_all(pool);
+    }
+    code
 }

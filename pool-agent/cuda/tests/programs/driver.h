@@ -42,6 +42,12 @@ typedef struct { unsigned char bytes[64]; } CUipcMemHandle;
   X(cuMemcpyDtoD_v2, "cuMemcpyDtoD", (CUdeviceptr, CUdeviceptr, size_t)) \
   X(cuMemAllocAsync, "cuMemAllocAsync", (CUdeviceptr *, size_t, void *)) \
   X(cuMemFreeAsync, "cuMemFreeAsync", (CUdeviceptr, void *)) \
+  X(cuDeviceGetMemPool, "cuDeviceGetMemPool", (void **, CUdevice)) \
+  X(cuMemPoolSetAttribute, "cuMemPoolSetAttribute", (void *, int, void *)) \
+  X(cuMemPoolTrimTo, "cuMemPoolTrimTo", (void *, size_t)) \
+  X(cuStreamBeginCapture_v2, "cuStreamBeginCapture", (void *, int)) \
+  X(cuStreamEndCapture, "cuStreamEndCapture", (void *, void **)) \
+  X(cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode", (int *)) \
   X(cuStreamCreate, "cuStreamCreate", (void **, unsigned)) \
   X(cuStreamSynchronize, "cuStreamSynchronize", (void *)) \
   X(cuMemGetAddressRange_v2, "cuMemGetAddressRange", (CUdeviceptr *, size_t *, CUdeviceptr)) \

@@ -233,6 +233,7 @@ driver_api! {
     ["cuCtxSynchronize" 2000] fn cuCtxSynchronize() {
         let driver = driver()?;
         let here = current(driver)?;
+        crate::capture::permit()?;
         if driver.state()?.gpus[here.card].lost != 0 {
             return Err(poison(driver, here.id, Code::LAUNCH_FAILED));
         }

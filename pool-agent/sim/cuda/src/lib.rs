@@ -13,6 +13,7 @@
 mod entry;
 
 mod address_space;
+mod capture;
 mod code;
 mod context;
 mod device;

@@ -67,7 +67,14 @@ fn give_back(driver: &Driver, address: u64, block: &Block) -> Result<(), Code> {
     driver.arenas().of(block.card, card_bytes)?.take_back(address, block.charged);
     driver.state()?.discharge_native(driver.holder(), block.card, block.charged);
     if let BlockKind::Pooled(pool) = block.kind {
-        driver.pools().forget(pool, block.charged);
+        let kept = driver.pools().forget(pool, block.charged);
+        if let Some((card, kept)) = kept.filter(|(_, kept)| *kept > 0) {
+            // Just given back, so there is room unless another process was faster.
+            let charged = driver.state()?.charge_native(driver.holder(), card, kept);
+            if charged.is_err() {
+                driver.pools().lose(pool, kept);
+            }
+        }
     }
     Ok(())
 }
@@ -89,6 +96,7 @@ pub(crate) fn free_context(driver: &Driver, context: usize) {
 fn allocate_here(bytes: u64, kind: BlockKind) -> Result<u64, Code> {
     let driver = driver()?;
     let context = current(driver)?;
+    crate::capture::permit()?;
     allocate(driver, context.card, context.id, bytes, kind)
 }
 
@@ -139,6 +147,7 @@ driver_api! {
         if pointer == 0 {
             return Ok(());
         }
+        crate::capture::permit()?;
         free(driver, pointer).map(|_| ())
     }
     ["cuMemFree" 2000] fn cuMemFree(_pointer: u32) {

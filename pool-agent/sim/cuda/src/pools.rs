@@ -1,5 +1,5 @@
-//! Stream-ordered allocation. Work is host-synchronous, so a free takes effect at once and a pool keeps nothing back:
-//! reserved and used are the same number.
+//! Stream-ordered allocation. Work is host-synchronous, so a free takes effect at once. What is freed stays reserved up to the pool's
+//! release threshold (0 unless set), is used again first, and goes back to the card when the pool is trimmed.
 
 use std::collections::HashMap;
 
@@ -26,6 +26,8 @@ struct Pool {
     card: usize,
     used_bytes: u64,
     high_bytes: u64,
+    /// Freed, and still the pool's.
+    kept_bytes: u64,
     attributes: HashMap<i32, u64>,
 }
 
@@ -41,7 +43,10 @@ pub struct PoolProperties {
 impl Pools {
     fn enter(&mut self, card: usize) -> Result<usize, Code> {
         let id = usize::try_from(0x7f0_0000_0000 + fresh_id() * 0x100).map_err(|_| Code::UNKNOWN)?;
-        self.entries.insert(id, Pool { card, used_bytes: 0, high_bytes: 0, attributes: HashMap::new() });
+        self.entries.insert(
+            id,
+            Pool { card, used_bytes: 0, high_bytes: 0, kept_bytes: 0, attributes: HashMap::new() },
+        );
         Ok(id)
     }
 
@@ -69,11 +74,43 @@ impl Pools {
         }
     }
 
-    pub(crate) fn forget(&mut self, pool: usize, bytes: u64) {
+    /// A block of the pool was freed. Returns the card and the bytes that the pool keeps of it.
+    pub(crate) fn forget(&mut self, pool: usize, bytes: u64) -> Option<(usize, u64)> {
+        let pool = self.entries.get_mut(&pool)?;
+        pool.used_bytes = pool.used_bytes.saturating_sub(bytes);
+        let threshold = pool.attributes.get(&RELEASE_THRESHOLD).copied().unwrap_or(0);
+        let room = threshold.saturating_sub(pool.used_bytes + pool.kept_bytes);
+        let kept = bytes.min(room);
+        pool.kept_bytes += kept;
+        Some((pool.card, kept))
+    }
+
+    /// What the pool meant to keep went to somebody else.
+    pub(crate) fn lose(&mut self, pool: usize, bytes: u64) {
         if let Some(pool) = self.entries.get_mut(&pool) {
-            pool.used_bytes = pool.used_bytes.saturating_sub(bytes);
+            pool.kept_bytes = pool.kept_bytes.saturating_sub(bytes);
         }
     }
+
+    /// Takes up to `bytes` out of what the pool keeps: card and bytes.
+    fn unkeep(&mut self, pool: usize, bytes: u64) -> Option<(usize, u64)> {
+        let pool = self.entries.get_mut(&pool)?;
+        let taken = pool.kept_bytes.min(bytes);
+        pool.kept_bytes -= taken;
+        Some((pool.card, taken))
+    }
+}
+
+/// `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`.
+const RELEASE_THRESHOLD: i32 = 4;
+
+/// Bytes that the pool kept go back to the card.
+fn give_back(driver: &Driver, pool: usize, bytes: u64) -> Outcome {
+    let unkept = driver.pools().unkeep(pool, bytes);
+    if let Some((card, bytes)) = unkept.filter(|(_, bytes)| *bytes > 0) {
+        driver.state()?.discharge_native(driver.holder(), card, bytes);
+    }
+    Ok(())
 }
 
 fn take(driver: &Driver, pool: usize, bytes: usize, stream: usize) -> Result<u64, Code> {
@@ -83,8 +120,10 @@ fn take(driver: &Driver, pool: usize, bytes: usize, stream: usize) -> Result<u64
     if bytes == 0 {
         return Ok(0); // as driver 580 answers, unlike cuMemAlloc
     }
+    let rounded = (bytes as u64).next_multiple_of(crate::native_arena::ALIGNMENT);
+    give_back(driver, pool, rounded)?;
     let address = allocate(driver, card, here.id, bytes as u64, BlockKind::Pooled(pool))?;
-    driver.pools().charge(pool, (bytes as u64).next_multiple_of(crate::native_arena::ALIGNMENT));
+    driver.pools().charge(pool, rounded);
     advance(driver, stream, ALLOCATION_NS)?;
     Ok(address)
 }
@@ -105,7 +144,8 @@ fn attribute(pool: usize, attribute: i32) -> Result<u64, Code> {
     match attribute {
         1..=3 => Ok(pool.attributes.get(&attribute).copied().unwrap_or(1)),
         4 => Ok(pool.attributes.get(&attribute).copied().unwrap_or(0)),
-        5 | 7 => Ok(pool.used_bytes),
+        5 => Ok(pool.used_bytes + pool.kept_bytes),
+        7 => Ok(pool.used_bytes),
         6 | 8 => Ok(pool.high_bytes),
         _ => Err(Code::INVALID_VALUE),
     }
@@ -177,10 +217,16 @@ driver_api! {
             return Err(Code::INVALID_VALUE);
         }
         pools.current_of_card.retain(|_, current| *current != pool);
-        pools.entries.remove(&pool).map(|_| ()).ok_or(Code::INVALID_VALUE)
+        let gone = pools.entries.remove(&pool).ok_or(Code::INVALID_VALUE)?;
+        drop(pools);
+        driver.state()?.discharge_native(driver.holder(), gone.card, gone.kept_bytes);
+        Ok(())
     }
-    ["cuMemPoolTrimTo" 11020] fn cuMemPoolTrimTo(pool: usize, _keep: usize) {
-        driver()?.pools().card(pool).map(|_| ())
+    ["cuMemPoolTrimTo" 11020] fn cuMemPoolTrimTo(pool: usize, keep: usize) {
+        let driver = driver()?;
+        let kept = driver.pools().entries.get(&pool).map(|pool| (pool.used_bytes, pool.kept_bytes));
+        let (used, kept) = kept.ok_or(Code::INVALID_VALUE)?;
+        give_back(driver, pool, (used + kept).saturating_sub(keep as u64).min(kept))
     }
     ["cuMemPoolSetAttribute" 11020] fn cuMemPoolSetAttribute(
         pool: usize, number: i32, value: *const std::ffi::c_void,

@@ -12,8 +12,9 @@ const FOUND: i32 = 0;
 const SYMBOL_NOT_FOUND: i32 = 1;
 const VERSION_NOT_SUFFICIENT: i32 = 2;
 
-fn tables() -> [&'static [Row]; 22] {
+fn tables() -> [&'static [Row]; 23] {
     [
+        crate::capture::ROWS,
         crate::code::ROWS,
         crate::context::ROWS,
         crate::device::ROWS,

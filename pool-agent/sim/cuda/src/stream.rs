@@ -119,23 +119,11 @@ driver_api! {
         clock(driver()?, stream)?;
         put(id, stream as u64)
     }
-    ["cuStreamIsCapturing" 10000 / cuStreamIsCapturing_ptsz] fn cuStreamIsCapturing(stream: usize, status: *mut i32) {
-        clock(driver()?, stream)?;
-        put(status, 0)
-    }
-    ["cuStreamBeginCapture" 10010 / cuStreamBeginCapture_v2_ptsz] fn cuStreamBeginCapture_v2(stream: usize, _mode: i32) {
-        clock(driver()?, stream)?;
-        Err(Code::NOT_SUPPORTED)
-    }
-    ["cuThreadExchangeStreamCaptureMode" 10010] fn cuThreadExchangeStreamCaptureMode(mode: *mut i32) {
-        driver()?;
-        put(mode, 0)
-    }
     ["cuStreamGetCaptureInfo" 12000 / cuStreamGetCaptureInfo_v2_ptsz] fn cuStreamGetCaptureInfo_v2(
         stream: usize, status: *mut i32, id: *mut u64, graph: *mut usize, nodes: *mut usize, count: *mut usize,
     ) {
         clock(driver()?, stream)?;
-        put(status, 0)?;
+        put(status, i32::from(crate::capture::active(stream)))?;
         offer(id, 0);
         offer(graph, 0);
         offer(nodes, 0);

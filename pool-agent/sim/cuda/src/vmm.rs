@@ -138,6 +138,8 @@ fn free_reservation(address: u64, bytes: usize) -> Outcome {
 
 fn map(address: u64, bytes: usize, offset: usize, handle: u64, flags: u64) -> Outcome {
     let driver = driver()?;
+    // Stricter than hardware, to show that nothing is mapped behind a capture's back.
+    crate::capture::permit()?;
     let memory = behind(driver, handle)?;
     let length = bytes as u64;
     let aligned = length > 0 && address.is_multiple_of(GRANULARITY) && length.is_multiple_of(GRANULARITY);
