@@ -33,6 +33,16 @@ fn body(at: Timestamp, entropy: u128) -> String {
         .collect()
 }
 
+/// When the id with this (valid) body was made, cut to the millisecond: its first ten characters.
+fn made_at(body: &str) -> Timestamp {
+    let digit = |byte: u8| ALPHABET.iter().position(|letter| *letter == byte).unwrap_or(0);
+    let millis = body
+        .bytes()
+        .take(10)
+        .fold(0_i64, |millis, byte| (millis << 5) | i64::try_from(digit(byte)).unwrap_or(0));
+    Timestamp::from_micros(millis.saturating_mul(1000))
+}
+
 fn valid_body(body: &str) -> bool {
     body.len() == BODY_LEN && body.bytes().all(|byte| ALPHABET.contains(&byte))
 }
@@ -55,6 +65,11 @@ macro_rules! ids {
 
             pub fn as_str(&self) -> &str {
                 &self.0
+            }
+
+            /// When it was made, cut to the millisecond.
+            pub fn created_at(&self) -> Timestamp {
+                made_at(&self.0[$prefix.len() + 1..])
             }
         }
 
@@ -243,6 +258,7 @@ mod tests {
             let first = HostId::new(Timestamp::from_micros(early), a);
             let second = HostId::new(Timestamp::from_micros(early + gap), b);
             prop_assert!(first < second);
+            prop_assert_eq!(first.created_at(), Timestamp::from_micros(early / 1000 * 1000));
             prop_assert_eq!(first.to_string().parse::<HostId>().unwrap(), first);
         }
 
