@@ -9,6 +9,7 @@
 //! * [`grant`], [`funds`]: the buckets of a wallet and the order in which they are drawn. [`hold`], [`gate`]: what a start reserves.
 //! * [`price`]: append-only price versions. [`coverage`], [`segment`], [`evidence`]: which milliseconds are proven, on whose card.
 //! * [`settlement`], [`exhaustion`]: what to post now, and the instant at which the money ends.
+//! * [`audit`]: whether every stored balance and charge follows from the facts.
 //! * [`states`]: which states bill. [`charge`]: the lines a customer reads.
 //!
 //! The life of a yuan: a grant enters a wallet by a transfer; a segment collects evidence; `settle` plans transfers from grants to
@@ -17,6 +18,7 @@
 #![deny(clippy::float_arithmetic)]
 
 pub mod account;
+pub mod audit;
 pub mod charge;
 pub mod coverage;
 mod derived;
