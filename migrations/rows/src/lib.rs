@@ -9,6 +9,7 @@ mod stored;
 pub mod accounts;
 pub mod alerts;
 pub mod api_keys;
+pub mod audit;
 pub mod boots;
 pub mod claims;
 pub mod counts;

@@ -5,6 +5,10 @@ use tarn_protocol::ids::{
     AccountId, GpuUuid, GrantId, HoldId, InstanceId, OfferId, SegmentId, TenantId, TransferId,
 };
 use tarn_protocol::units::{Generation, Timestamp};
+use tarn_rows::audit::{
+    AccountSumRow, AuditAccountRow, AuditCountsRow, AuditEntryRow, AuditEvidenceRow, AuditReversalRow,
+    AuditSegmentRow, AuditSpanRow, AuditTransferRow, AuditUsageRow,
+};
 use tarn_rows::ledger::{AccountRow, AuditRow, EntryRow, LedgerLineRow, Posting, TransferRow};
 use tarn_rows::segments::{MeterEventRow, SegmentRow};
 use tarn_rows::wallet::{BalanceRow, GrantRow, HoldRow, HoldState, WalletRow};
@@ -71,4 +75,28 @@ calls! { segments {
 calls! { evidence {
     insert_meter_event(event: &MeterEventRow) -> bool;
     meter_events_of_segment(segment: &SegmentId) -> Vec<MeterEventRow>;
+} }
+
+calls! { audit {
+    audit_counts() -> AuditCountsRow;
+    tenant_above(after: &str, skip: u32) -> Option<String>;
+    audit_grants(after: (&str, &str), upto: &str, limit: u32) -> Vec<GrantRow>;
+    audit_transfers(after: (&str, &str), upto: &str, limit: u32) -> Vec<AuditTransferRow>;
+    audit_transfers_of_nobody(after: &str, limit: u32) -> Vec<AuditTransferRow>;
+    audit_reversals(after: (&str, &str), limit: u32) -> Vec<AuditReversalRow>;
+    audit_stray_entry() -> Option<EntryRow>;
+    audit_accounts(after: &str, limit: u32) -> Vec<AuditAccountRow>;
+    audit_holds(after: (&str, &str), upto: &str, limit: u32) -> Vec<HoldRow>;
+    audit_entries(after: (&str, i64), upto: &str, limit: u32) -> Vec<AuditEntryRow>;
+    audit_segments(after: &str, limit: u32) -> Vec<AuditSegmentRow>;
+    audit_evidence(after: (&str, i64, &str), upto: &str, limit: u32) -> Vec<AuditEvidenceRow>;
+    audit_usages(after: (&str, &str), upto: &str, limit: u32) -> Vec<AuditUsageRow>;
+    audit_spans_of_cards(after: (&str, i64, &str), limit: u32) -> Vec<AuditSpanRow>;
+    audit_spans_of_instances(after: (&str, &str, i64, &str), limit: u32) -> Vec<AuditSpanRow>;
+} }
+
+calls! { journal {
+    journal_transfers(after: &str, until: Timestamp, limit: u32) -> Vec<TransferRow>;
+    journal_wallet_sums(after: &str, upto: &str, until: Timestamp) -> Vec<AccountSumRow>;
+    journal_other_sums(until: Timestamp) -> Vec<AccountSumRow>;
 } }
