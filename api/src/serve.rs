@@ -110,6 +110,7 @@ pub async fn open(config: Config, ambient: Ambient) -> Result<AppState, ServeErr
         payments,
         in_flight: Arc::new(InFlight::default()),
         placing: Arc::default(),
+        auditing: Arc::default(),
         limits: Arc::new(RateLimits::new(config.rates)),
         config: Arc::new(config),
         clock: ambient.clock,
@@ -118,6 +119,15 @@ pub async fn open(config: Config, ambient: Ambient) -> Result<AppState, ServeErr
         auth: Arc::new(auth),
         metrics: Arc::new(Metrics::default()),
     })
+}
+
+/// The database alone, as it is: for commands that only read it. The schema is left as it was found.
+pub async fn open_books(config: &Config) -> Result<Store, ServeError> {
+    if config.database_url.is_none() {
+        let path = PathBuf::from(config.database());
+        std::fs::metadata(&path).map_err(|source| ServeError::Data { path, source })?;
+    }
+    Ok(Store::connect(&config.database()).await?)
 }
 
 type App = axum::extract::connect_info::IntoMakeServiceWithConnectInfo<axum::Router, SocketAddr>;

@@ -31,6 +31,8 @@ pub struct AppState {
     pub in_flight: Arc<InFlight>,
     /// Starts of this replica queue here in order, so that the many that wait for a placement hold no connection.
     pub placing: Arc<tokio::sync::Mutex<()>>,
+    /// One audit at a time for each replica.
+    pub auditing: Arc<tokio::sync::Mutex<()>>,
     pub limits: Arc<RateLimits>,
     pub metrics: Arc<Metrics>,
 }

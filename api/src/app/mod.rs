@@ -4,6 +4,7 @@
 
 pub mod act;
 pub mod agents;
+pub mod books;
 pub mod fleet;
 pub mod instances;
 pub mod metering;

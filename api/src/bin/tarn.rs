@@ -1,10 +1,13 @@
 //! The `tarn` command: the only place that reads arguments and the environment.
 
+use std::fs::File;
+use std::io::{BufWriter, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use tarn_api::app::books::{audit, journal};
 use tarn_api::app::operators::credits::CreditRules;
 use tarn_api::app::operators::log::{self, By};
 use tarn_api::app::operators::{join_tokens, promote};
@@ -12,6 +15,7 @@ use tarn_api::app::people::email::{Email, NewPassword};
 use tarn_api::config::Config;
 use tarn_api::{demo, serve};
 use tarn_billing::money::Micros;
+use tarn_protocol::units::Timestamp;
 use tracing_subscriber::EnvFilter;
 
 #[derive(Debug, Parser)]
@@ -72,7 +76,15 @@ enum Action {
     Openapi,
     /// What an operator does by hand, on the data itself.
     #[command(subcommand)]
-    Admin(Admin),
+    Admin(Office),
+}
+
+#[derive(Debug, Subcommand)]
+enum Office {
+    #[command(flatten)]
+    Deed(Admin),
+    #[command(flatten)]
+    Books(Books),
 }
 
 #[derive(Debug, Subcommand)]
@@ -92,6 +104,24 @@ enum Admin {
     },
     /// Follow the chain of the operators' log and say whether every line is as it was written.
     VerifyLog,
+}
+
+/// What only reads the data, and leaves even the schema as it is.
+#[derive(Debug, Subcommand)]
+enum Books {
+    /// Derive every balance and every charge again from the facts; the first row that differs is printed and makes this fail.
+    Audit,
+    /// Print the ledger for another bookkeeping program to add up.
+    ExportLedger {
+        #[arg(long)]
+        format: journal::Format,
+        /// Only what was posted before this date (UTC) or RFC 3339 instant.
+        #[arg(long, value_parser = journal::until)]
+        until: Option<Timestamp>,
+        /// Write to this file; default: standard output.
+        #[arg(long)]
+        output: Option<PathBuf>,
+    },
 }
 
 #[tokio::main]
@@ -138,7 +168,8 @@ async fn run(command: Command) -> anyhow::Result<()> {
         }
         Action::Migrate => drop(serve::open(config, serve::Ambient::of_system()).await?),
         Action::Openapi => print!("{}", tarn_api::openapi::text()),
-        Action::Admin(action) => administer(config, action).await?,
+        Action::Admin(Office::Deed(action)) => administer(config, action).await?,
+        Action::Admin(Office::Books(books)) => read_books(&config, books).await?,
     }
     Ok(())
 }
@@ -157,6 +188,34 @@ async fn administer(config: Config, action: Admin) -> anyhow::Result<()> {
         Admin::VerifyLog => println!("{} lines stand", log::verify(&state.store).await?),
     }
     state.store.close().await;
+    Ok(())
+}
+
+async fn read_books(config: &Config, books: Books) -> anyhow::Result<()> {
+    let store = serve::open_books(config).await?;
+    match books {
+        Books::Audit => {
+            let audited = audit::audit(&store, None).await?;
+            println!(
+                "consistent: {} transfers, {} entries, {} segments, {} pieces of evidence; {} s settled, {} s not settled",
+                audited.transfers,
+                audited.entries,
+                audited.segments,
+                audited.evidence,
+                audited.settled_seconds,
+                audited.unsettled_seconds
+            );
+        }
+        Books::ExportLedger { format, until, output } => {
+            let out: Box<dyn Write + Send> = match output {
+                Some(path) => Box::new(File::create(path)?),
+                None => Box::new(std::io::stdout()),
+            };
+            let (_, exported) = journal::export(&store, format, until, BufWriter::new(out)).await?;
+            eprintln!("{} transfers, {} accounts", exported.transfers, exported.accounts);
+        }
+    }
+    store.close().await;
     Ok(())
 }
 

@@ -55,6 +55,7 @@ fn documented() -> OpenApiRouter<AppState> {
         .merge(admin::gpus::routes())
         .merge(admin::links::routes())
         .merge(admin::alerts::routes())
+        .merge(admin::audit::routes())
         .merge(admin::price_book::routes())
         .merge(admin::tenants::routes())
         .merge(admin::credits::routes())

@@ -8,6 +8,7 @@ mod harness;
 mod admin_cli;
 mod api_keys;
 mod authorization;
+mod books;
 mod contract;
 #[expect(dead_code, reason = "shared with the store's tests, which use all of it")]
 #[path = "../../../migrations/store/tests/store/database.rs"]

@@ -1,6 +1,7 @@
 //! `/v1/admin`: the operator's side. Every handler takes an [`crate::http::extract::caller::Operator`].
 
 pub mod alerts;
+pub mod audit;
 pub mod credits;
 pub mod gpus;
 pub mod hosts;
