@@ -4,7 +4,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 export TARN_DATA_DIR ?= ./data
 
-.PHONY: help demo run test build fmt lint sqlx openapi bench-start bench-placement bench-api bench gpu-suite bench-gpu clean
+.PHONY: help demo run test build fmt lint sqlx openapi bench-start bench-placement bench-api bench-audit bench chaos-billing gpu-suite bench-gpu clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -50,9 +50,16 @@ bench-placement: ## placement decisions per second over a 10,000-GPU fleet
 	$(CARGO) bench -p tarn-provisioner --locked
 
 bench-api: install-test ## authenticated reads per second, SQLite and PostgreSQL, beside a bare handler
-	$(CARGO) bench -p tarn --locked
+	$(CARGO) bench -p tarn --bench requests --locked
+
+bench-audit: install-test ## seconds to audit 10^6 entries, beside the database's own count of them
+	$(CARGO) bench -p tarn --bench audit --locked
 
 bench: bench-placement bench-start bench-api ## all benchmarks that need no GPU
+
+ROUNDS ?= 1000
+chaos-billing: install-test build ## kill -9 of tarn serve under load, ROUNDS times on each engine; the books added up after each
+	TARN_CHAOS_ROUNDS=$(ROUNDS) TARN_CHAOS_SEED=$(SEED) $(CARGO) test -p tarn --test api --locked -- --nocapture chaos::campaign
 
 gpu-suite: ## the pooled device on this machine's own NVIDIA card; prints a table of checks
 	@command -v $(CARGO) >/dev/null && $(CARGO) build --release --locked -p tarn-broker -p tarn-standin-cuda -p tarn-standin-nvml -p tarn-witness || true
