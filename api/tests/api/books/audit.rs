@@ -94,10 +94,15 @@ impl Hand {
             }
             Self::Postgres(_) => {
                 hand.run("SET session_replication_role = replica").await;
-                for rule in ["card_segments_never_overlap", "sku_segments_never_overlap"] {
-                    hand.run(&format!("ALTER TABLE usage_segments DROP CONSTRAINT {rule}")).await;
-                }
-                hand.run("ALTER TABLE wallet_balances DROP CONSTRAINT wallet_balances_check").await;
+                // Checks and exclusions.
+                hand.run(
+                    "DO $$ DECLARE rule record; BEGIN
+                         FOR rule IN SELECT conrelid::regclass AS place, conname FROM pg_constraint
+                             WHERE contype IN ('c', 'x') AND connamespace = 'public'::regnamespace
+                         LOOP EXECUTE format('ALTER TABLE %s DROP CONSTRAINT %I', rule.place, rule.conname); END LOOP;
+                     END $$",
+                )
+                .await;
             }
         }
         for table in TABLES {

@@ -37,7 +37,7 @@ pub async fn busy(api: Api) -> World {
     let price = json!({
         "offer_id": "pool-96", "price_per_hour": {"amount": "4.81", "currency": "CNY"}, "effective_from": from.to_string(),
     });
-    world.api.post(&world.operator.access, "/v1/admin/price-book", price).await.is(201);
+    world.api.change_price(&world.operator, price).await.is(201);
     for _ in 0..4 {
         world.pass(157).await;
     }
