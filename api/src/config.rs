@@ -16,6 +16,8 @@ pub struct Config {
     pub database_url: Option<String>,
     /// Answers `POST /v1/wallet/topups` with a provider that always says "paid". Never on a public service.
     pub local_payments: bool,
+    /// Dies at this named place; for tests.
+    pub failpoint: Option<String>,
     /// False: this replica only answers requests, and leaves the background work to others.
     pub workers: bool,
     pub sessions: SessionLimits,
@@ -67,6 +69,7 @@ impl Config {
             data_dir,
             database_url: None,
             local_payments: false,
+            failpoint: None,
             workers: true,
             sessions: SessionLimits { access_token_seconds: 15 * 60, refresh_token_seconds: 30 * 24 * 3600 },
             password_cost: PasswordCost { memory_kib: 19 * 1024, passes: 2, concurrent_max: 2 },

@@ -13,6 +13,7 @@ pub mod clock;
 pub mod config;
 pub mod demo;
 pub mod entropy;
+pub mod failpoint;
 pub mod http;
 pub mod metrics;
 pub mod openapi;

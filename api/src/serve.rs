@@ -19,6 +19,7 @@ use crate::auth::proofs;
 use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 use crate::entropy::{Entropy, OsEntropy};
+use crate::failpoint::Failpoints;
 use crate::http;
 use crate::http::rate_limit::RateLimits;
 use crate::metrics::Metrics;
@@ -105,7 +106,9 @@ pub async fn open(config: Config, ambient: Ambient) -> Result<AppState, ServeErr
     seed::seed(&store, now).await?;
     let payments: Arc<dyn PaymentProvider> =
         if config.local_payments { Arc::new(LocalPayments) } else { Arc::new(NoPayments) };
+    let failpoints = Failpoints::new(config.failpoint.as_deref());
     Ok(AppState {
+        failpoints,
         store,
         payments,
         in_flight: Arc::new(InFlight::default()),

@@ -13,6 +13,7 @@ use crate::auth::signing_key::{SigningKey, SigningKeyError};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::entropy::Entropy;
+use crate::failpoint::Failpoints;
 use crate::http::extract::page::Cursors;
 use crate::http::rate_limit::RateLimits;
 use crate::metrics::Metrics;
@@ -35,6 +36,7 @@ pub struct AppState {
     pub auditing: Arc<tokio::sync::Mutex<()>>,
     pub limits: Arc<RateLimits>,
     pub metrics: Arc<Metrics>,
+    pub failpoints: Failpoints,
 }
 
 /// What proves callers and seals what clients carry for us.

@@ -8,6 +8,7 @@ use tarn_protocol::units::Timestamp;
 use tarn_provisioner::reconcile::Brakes;
 
 use crate::entropy::Entropy;
+use crate::failpoint::Failpoints;
 use crate::state::AppState;
 use crate::wakeups::{Topic, Wakeups};
 
@@ -20,6 +21,7 @@ pub struct Act {
     pub now: Timestamp,
     pub brakes: Brakes,
     entropy: Arc<dyn Entropy>,
+    failpoints: Failpoints,
     topics: Vec<Topic>,
     /// Tenants whose burn changed: their exhaustion is computed again before the commit.
     pub rearm: BTreeSet<TenantId>,
@@ -27,8 +29,8 @@ pub struct Act {
 
 impl Act {
     pub fn at(state: &AppState, now: Timestamp) -> Self {
-        let entropy = Arc::clone(&state.entropy);
-        Self { now, brakes: Brakes::Free, entropy, topics: Vec::new(), rearm: BTreeSet::new() }
+        let (entropy, failpoints) = (Arc::clone(&state.entropy), state.failpoints.clone());
+        Self { now, brakes: Brakes::Free, entropy, failpoints, topics: Vec::new(), rearm: BTreeSet::new() }
     }
 
     /// The same under these brakes.
@@ -39,6 +41,11 @@ impl Act {
     /// 128 random bits, for an id.
     pub fn bits(&self) -> u128 {
         self.entropy.bits()
+    }
+
+    /// A place at which a test may make this process die.
+    pub fn hit(&self, place: &'static str) {
+        self.failpoints.hit(place);
     }
 
     pub fn changed_instance(&mut self, id: &InstanceId) {

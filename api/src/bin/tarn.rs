@@ -54,6 +54,9 @@ enum Action {
         /// Credit beyond this many CNY, from one operator within a day, waits for another operator's approval.
         #[arg(long, env = "TARN_FOUR_EYES_ABOVE", value_name = "CNY")]
         four_eyes_above: Option<Micros>,
+        /// Die at this named place; for tests.
+        #[arg(long, hide = true)]
+        failpoint: Option<String>,
     },
     /// Show the whole story on this machine: a simulated host, a customer, a Pool-96, the bill. Then keep serving.
     Demo {
@@ -146,9 +149,10 @@ async fn run(command: Command) -> anyhow::Result<()> {
     let database_url = database_url.filter(|url| !url.is_empty());
     let config = Config { database_url, ..Config::local(data_dir) };
     match command.action {
-        Action::Serve { listen, local_payments, four_eyes_above } => {
+        Action::Serve { listen, local_payments, four_eyes_above, failpoint } => {
             let credits = CreditRules { alone_max: four_eyes_above, ..config.credits };
-            let server = serve::serve(Config { listen, local_payments, credits, ..config }).await?;
+            let server =
+                serve::serve(Config { listen, local_payments, credits, failpoint, ..config }).await?;
             until_told_to_stop().await?;
             server.stop().await;
         }

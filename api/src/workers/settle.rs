@@ -77,10 +77,14 @@ async fn commit(
                     exhaustion::rearm(tx, &mut act, &scope).await?;
                 }
                 act.rearm.clear();
+                act.hit("settle.before_commit");
                 Ok::<_, WorkError>((changed, act))
             })
         })
         .await?;
+    if changed > 0 {
+        act.hit("settle.committed");
+    }
     act.announce(&state.wakeups);
     Ok(changed)
 }

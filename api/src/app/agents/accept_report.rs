@@ -36,10 +36,12 @@ pub async fn accept(state: &AppState, host: &HostId, report: Report) -> Result<R
             Box::pin(async move {
                 let taken = take(tx, &mut act, &host, &report).await?;
                 metering::exhaustion::rearm_changed(tx, &mut act).await?;
+                act.hit("report.before_commit");
                 Ok::<_, StoreError>((taken, act))
             })
         })
         .await?;
+    act.hit("report.committed");
     act.announce(&state.wakeups);
     let usage_through = last_usage.filter(|_| taken != Taken::Nothing).unwrap_or_else(|| Sequence::new(0));
     Ok(ReportAccepted { usage_through, fresh: taken == Taken::All })

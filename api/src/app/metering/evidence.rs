@@ -39,6 +39,7 @@ pub async fn accept(tx: &mut Tx, act: &Act, host: &HostId, usage: &UsageEvidence
     if !tx.insert_meter_event(&event).await? {
         return Ok(());
     }
+    act.hit("evidence.stored");
     for (row, mut segment) in rows {
         match segment.apply(usage, act.now) {
             Ok(applied) if applied.added_ms == 0 => {}

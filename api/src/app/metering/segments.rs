@@ -35,7 +35,9 @@ pub async fn open(
         rate: price.micros_per_hour,
         anchor,
     });
+    act.hit("open.before_insert");
     tx.insert_segment(&scope, &stored::row(&segment, act.now)).await?;
+    act.hit("open.inserted");
     act.rearm.insert(instance.tenant_id.clone());
     Ok(())
 }
@@ -57,7 +59,9 @@ pub async fn close(
         Ok(closed) => closed,
         Err(_) => segment.clone().close(segment.last_good_at(act.now).max(at), reason).map_err(corrupt)?,
     };
+    act.hit("close.before_save");
     save(tx, &scope, stored::changed(row, &closed, act.now)).await?;
+    act.hit("close.saved");
     act.rearm.insert(instance.tenant_id.clone());
     Ok(())
 }

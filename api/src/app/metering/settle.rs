@@ -2,7 +2,6 @@
 
 use tarn_billing::segment::Segment;
 use tarn_billing::settlement::{self, Charge, SettleError, Settlement, due_price};
-use tarn_protocol::units::Timestamp;
 use tarn_rows::TenantScope;
 use tarn_rows::ledger::Posting;
 use tarn_rows::segments::SegmentRow;
@@ -44,7 +43,7 @@ pub async fn settle(tx: &mut Tx, act: &mut Act, scope: &TenantScope) -> Result<S
     for ((row, segment), plan) in purse.segments.into_iter().zip(plans) {
         if plan.changes() {
             done.segments += 1;
-            done.transfers += commit(tx, scope, row, segment, plan, act.now).await?;
+            done.transfers += commit(tx, act, scope, (row, segment), plan).await?;
         }
     }
     Ok(done)
@@ -65,6 +64,7 @@ async fn split_at_new_prices(
                 segment.split(price).map_err(|error| CorruptMoney::Row(CorruptRow::Segment(error)))?;
             let ended = stored::changed(row, &before, act.now);
             segments::save(tx, scope, ended.clone()).await?;
+            act.hit("split.ended");
             let begun = stored::row(&after, act.now);
             tx.insert_segment(scope, &begun).await?;
             let ended = SegmentRow { row_version: ended.row_version + 1, ..ended };
@@ -80,30 +80,32 @@ async fn split_at_new_prices(
 /// Posts the transfers of one plan, draws its grants and moves its segment on: all of it or, on any lost race, none.
 async fn commit(
     tx: &mut Tx,
+    act: &Act,
     scope: &TenantScope,
-    row: SegmentRow,
-    segment: Segment,
+    (row, segment): (SegmentRow, Segment),
     plan: Settlement,
-    now: Timestamp,
 ) -> Result<u32, SettleFailed> {
     let moved = segment
         .settle_to(plan.before, plan.after)
         .map_err(|error| CorruptMoney::Row(CorruptRow::Segment(error)))?;
-    segments::save(tx, scope, stored::changed(row, &moved, now)).await?;
+    segments::save(tx, scope, stored::changed(row, &moved, act.now)).await?;
+    act.hit("settle.segment_saved");
     let mut transfers = 0;
     for charge in &plan.charges {
-        post(tx, scope, charge).await?;
+        post(tx, act, scope, charge).await?;
+        act.hit("settle.posted");
         transfers += 1;
     }
     Ok(transfers)
 }
 
 /// Draws one grant and posts the transfer that pays for it. A lost race makes the whole transaction try again.
-async fn post(tx: &mut Tx, scope: &TenantScope, charge: &Charge) -> Result<(), StoreError> {
+async fn post(tx: &mut Tx, act: &Act, scope: &TenantScope, charge: &Charge) -> Result<(), StoreError> {
     let draw = &charge.draw;
     if !tx.set_grant_remaining(scope, draw.grant_id(), draw.before.remaining(), draw.remaining_after).await? {
         return Err(tx.stale());
     }
+    act.hit("settle.drawn");
     match tx.post_transfer(&stored::transfer(&charge.transfer)).await? {
         Posting::Posted => Ok(()),
         Posting::Replayed | Posting::Insufficient | Posting::Conflicting => Err(tx.stale()),

@@ -51,6 +51,7 @@ pub async fn put(
 ) -> Result<(), TopUpError> {
     tx.lock_tenant(scope).await?;
     wallet::fund(tx, scope, grant, payment.map(|payment| payment.external), memo).await?;
+    act.hit("fund.granted");
     exhaustion::rearm(tx, act, scope).await?;
     Ok(())
 }

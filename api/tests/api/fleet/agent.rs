@@ -54,6 +54,8 @@ pub struct FakeAgent {
     wiring: hardware::Wiring,
     /// How the next starts go; the last one repeats.
     pub scripts: Vec<Script>,
+    /// How much of the next interval is excused.
+    pub excuse_ms: u64,
 }
 
 impl FakeAgent {
@@ -76,11 +78,21 @@ impl FakeAgent {
         };
         let body = serde_json::to_value(&request).unwrap();
         let joined = api.post_openly("/agent/v1/join", body).await.is(200);
-        let joined: JoinResponse = serde_json::from_value(joined).unwrap();
+        Self::joined(serde_json::from_value(joined).unwrap(), number, cards, wiring, now)
+    }
+
+    /// Host `number`, which has joined over some connection of its own.
+    pub fn joined(
+        joined: JoinResponse,
+        number: u32,
+        cards: u32,
+        wiring: hardware::Wiring,
+        now: Timestamp,
+    ) -> Self {
         Self {
             host_id: joined.host_id,
             credential: joined.credential,
-            boot_id,
+            boot_id: BootId::new(format!("boot-{number}-1")),
             booted_at: now.plus_seconds(-1_000),
             now,
             seq: 0,
@@ -96,6 +108,7 @@ impl FakeAgent {
             journalled: None,
             wiring,
             scripts: vec![Script::Run],
+            excuse_ms: 0,
         }
     }
 
@@ -246,7 +259,7 @@ impl FakeAgent {
             primary: local.desired.spec.primary.clone(),
             from_mono_ms: from,
             to_mono_ms: to,
-            excused_ms: 0,
+            excused_ms: self.excuse_ms.min(to.get() - from.get()),
         });
     }
 
@@ -310,8 +323,17 @@ impl FakeAgent {
     pub async fn send(&mut self, api: &Api, report: &Report) -> ReportAccepted {
         let body = self.post_report(api, report).await.is(200);
         let accepted: ReportAccepted = serde_json::from_value(body).unwrap();
-        self.unacknowledged.retain(|evidence| evidence.seq > accepted.usage_through);
+        self.acknowledged(&accepted);
         accepted
+    }
+
+    /// Forgets what the control plane has.
+    pub fn acknowledged(&mut self, accepted: &ReportAccepted) {
+        self.unacknowledged.retain(|evidence| evidence.seq > accepted.usage_through);
+    }
+
+    pub fn owes_nothing(&self) -> bool {
+        self.unacknowledged.is_empty()
     }
 
     pub async fn post_report(&self, api: &Api, report: &Report) -> Got {

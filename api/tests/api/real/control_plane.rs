@@ -6,6 +6,8 @@ use std::process::{Child, Command, Stdio};
 
 use tarn_api::config::Config;
 use tarn_api::serve::{self, Ambient, Server};
+use tarn_api::workers::Worker;
+use tarn_protocol::units::Timestamp;
 use tarn_store::Store;
 use tempfile::TempDir;
 
@@ -21,6 +23,7 @@ pub struct ControlPlane {
     /// For the tests' own looks at the data.
     pub store: Store,
     data: TempDir,
+    database_url: Option<String>,
 }
 
 enum Place {
@@ -39,23 +42,30 @@ impl ControlPlane {
 
     async fn here(database_url: Option<String>) -> Self {
         let data = TempDir::new().unwrap();
-        let config = Config { workers: true, database_url, ..harness::config(&data) };
+        let config = Config { workers: true, database_url: database_url.clone(), ..harness::config(&data) };
         let server = serve::serve_with(config, Ambient::of_system()).await.unwrap();
         let (address, store) = (server.address(), server.state().store.clone());
-        Self { place: Place::Here(server), address, store, data }
+        Self { place: Place::Here(server), address, store, data, database_url }
     }
 
     /// `tarn serve` as an operator runs it.
     pub async fn apart() -> Self {
+        Self::apart_on(None).await
+    }
+
+    /// The same on a PostgreSQL database, if there is one.
+    pub async fn apart_on(database_url: Option<String>) -> Self {
         let data = TempDir::new().unwrap();
         // Taken and given back: the process has to come back at the same address.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         drop(listener);
-        let child = Some(spawn(data.path(), address));
+        let child = Some(spawn(data.path(), database_url.as_deref(), address, &[]));
         ready(address).await;
-        let store = Store::connect(&data.path().join("tarn.db").display().to_string()).await.unwrap();
-        Self { place: Place::Apart(child), address, store, data }
+        let database =
+            database_url.clone().unwrap_or_else(|| data.path().join("tarn.db").display().to_string());
+        let store = Store::connect(&database).await.unwrap();
+        Self { place: Place::Apart(child), address, store, data, database_url }
     }
 
     /// SIGKILL; returns once the process is gone.
@@ -68,9 +78,44 @@ impl ControlPlane {
 
     /// Starts it again on the same data.
     pub async fn start_again(&mut self) {
+        self.begin_again(&[]);
+        self.answers().await;
+    }
+
+    /// Starts it again with `more` arguments, and does not wait for it.
+    pub fn begin_again(&mut self, more: &[&str]) {
         let Place::Apart(child) = &mut self.place else { panic!("this one lives in the test's process") };
-        *child = Some(spawn(self.data.path(), self.address));
+        *child = Some(spawn(self.data.path(), self.database_url.as_deref(), self.address, more));
+    }
+
+    pub async fn answers(&self) {
         ready(self.address).await;
+    }
+
+    /// Waits until it has died by itself, as at a failpoint.
+    pub async fn dies(&mut self, place: &str) {
+        let Place::Apart(child) = &mut self.place else { panic!("this one lives in the test's process") };
+        let mut dying = child.take().unwrap();
+        eventually(place, 60, async || dying.try_wait().unwrap().map(drop)).await;
+    }
+
+    /// Makes the claims of a dead process expire now, as they would by themselves some seconds later.
+    pub async fn claims_expire(&self) {
+        let (never, now) = (Timestamp::from_micros(0), Timestamp::from_micros(i64::MAX));
+        for worker in Worker::ALL {
+            let expired = self.store.write(move |tx| {
+                Box::pin(async move { tx.claim_worker(worker.name(), "nobody", now, never).await })
+            });
+            assert!(expired.await.unwrap().is_some());
+        }
+    }
+
+    pub fn data(&self) -> &Path {
+        self.data.path()
+    }
+
+    pub fn database_url(&self) -> Option<String> {
+        self.database_url.clone()
     }
 
     pub fn url(&self) -> String {
@@ -97,7 +142,7 @@ impl ControlPlane {
     }
 }
 
-fn spawn(data: &Path, address: SocketAddr) -> Child {
+fn spawn(data: &Path, database_url: Option<&str>, address: SocketAddr, more: &[&str]) -> Child {
     let log = std::fs::File::options().create(true).append(true).open(data.join("serve.log")).unwrap();
     let mut command = Command::new(artefact("tarn"));
     command.arg("serve").arg("--data-dir").arg(data).args([
@@ -105,7 +150,10 @@ fn spawn(data: &Path, address: SocketAddr) -> Child {
         &address.to_string(),
         "--local-payments",
     ]);
-    command.env_remove("DATABASE_URL").env_remove("RUST_LOG");
+    command.args(more).env_remove("DATABASE_URL").env_remove("RUST_LOG");
+    if let Some(url) = database_url {
+        command.env("DATABASE_URL", url);
+    }
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap()
 }
 

@@ -6,6 +6,7 @@
 mod agent_kills;
 mod audit;
 mod broker_kill;
+mod chaos;
 mod control_plane;
 mod control_plane_kills;
 mod crowd;
