@@ -91,6 +91,14 @@ def steps(runs):
     return table(["chunk", *STEPS, "local, mapped", "native"], rows)
 
 
+def relay(runs):
+    """Between two processes without a context, as broker and tenant are."""
+    found = [figures["steps"] for figures in runs.having("steps") if "relay_2MiB_export" in figures["steps"]]
+    names = ("create", "export", "send_and_close", "import", "close_last", "release_import", "release")
+    rows = [[words, *[span([one[f"relay_{mib}MiB_{name}"] for one in found]) for name in names]] for mib, words in ((2, "2 MiB"), (64, "64 MiB"), (1024, "1 GiB"), (8192, "8 GiB"))]
+    return table(["chunk", *[name.replace("_", " ") for name in names]], rows) if found else ""
+
+
 def clients(runs):
     rows = []
     for name, words in (("imported", "import of one descriptor, bare driver"), ("leased", "chunk of 64 MiB through the broker")):
@@ -110,10 +118,10 @@ def ratios(runs):
         add(f"{words} over the seam ÷ memory mapped by hand", "≥ 0.95", [one["pooled"][name] / one["mapped"][name] for one in spill], f"{span([one['mapped'][name] for one in spill])} GB/s" if spill else "")
     fits = [figures["fits"] for figures in runs.having("fits")]
     for kind, words in (("pooled", "training step that fits"), ("spilled", "the same, spilled on the same card")):
-        add(f"{words} ÷ bare", "≥ 0.98", [one[kind]["train_tokens_per_s"] / one["bare"]["train_tokens_per_s"] for one in fits], f"{span([one['bare']['train_tokens_per_s'] for one in fits])} tokens/s")
+        add(f"{words} ÷ bare", "≥ 0.98", [one[kind]["train_tokens_per_s"] / one["bare"]["train_tokens_per_s"] for one in fits if kind in one], f"{span([one['bare']['train_tokens_per_s'] for one in fits])} tokens/s")
     gemm = [figures["gemm"] for figures in runs.having("gemm")]
     for which in ("first", "last"):
-        for batch in (512, 2048, 8192):
+        for batch in (512, 2048, 8192) if which == "first" else (512, 2048):
             name = f"{which}_{batch}_tflops"
             add(f"product of the {which} weights, batch {batch} ÷ bare", "≥ 0.95" if which == "first" else "", [one["pooled"][name] / one["bare"][name] for one in gemm], f"{span([one['bare'][name] for one in gemm])} TFLOP/s")
     starts = [figures["start_256_seconds"] for figures in runs.having("start_256_seconds")]
@@ -131,14 +139,27 @@ def trace(runs):
     return table(["batch", "all local, ms", *[f"far {part}" for part in PARTS]], rows)
 
 
+WAYS = {"whole": "whole card", "pooled": "pool on one card", "far": "pool, donors behind the host link", "accelerate": "offload to the host"}
+
+
 def offload(runs):
     found = [figures["offload"] for figures in runs.having("offload")]
     rows = []
     for name, words in (("prefill_tokens_per_s", "prompt, 8 × 512 tokens"), ("decode_tokens_per_s", "one token after another")):
-        cell = lambda kind: span([one[kind][name] for one in found if kind in one])
-        rows.append([words, cell("whole") if any("whole" in one for one in found) else "–", cell("pooled"), cell("accelerate"),
-                     span([one["pooled"][name] / one["accelerate"][name] for one in found], "{:.0f}".format) + " ×"])
-    return table(["tokens/s", "whole card", "pool", "offload to the host", "pool ÷ offload"], rows)
+        cell = lambda way: span([one[way][name] for one in found if way in one]) if any(way in one for one in found) else "–"
+        rows.append([words, *map(cell, WAYS)])
+    return table(["tokens/s", *WAYS.values()], rows)
+
+
+def policies(runs):
+    found = [figures["policies"] for figures in runs.having("policies")]
+    names = ["first_1_gb_per_s", "first_512_tflops", "first_2048_tflops", "first_8192_tflops", "last_1_gb_per_s", "last_512_tflops", "last_2048_tflops"]
+    cells = lambda values: [span(column) if column else "–" for column in values]
+    rows = [["native", *cells([[one["native"][name] for one in found] for name in names])]]
+    for policy in dict.fromkeys(policy for one in found for policy in one if policy != "native"):
+        shares = [[one[policy][name] / one["native"][name] for one in found if policy in one] for name in names]
+        rows.append([policy, *[span(column, "{:.3f}".format) for column in shares]])
+    return table(["policy", *[f"first set, {what}" for what in ("batch 1", "512", "2048", "8192")], *[f"last set, {what}" for what in ("batch 1", "512", "2048")]], rows)
 
 
 def document(runs):
@@ -150,15 +171,18 @@ def document(runs):
 
     add("What stays as fast", "spill", ratios, "ratios")
     add("Calls", "calls", calls)
-    add("Steps of a chunk's life", "steps", lambda runs: "Bare driver, medians in µs.\n\n" + steps(runs), "steps")
+    add("Steps of a chunk's life", "steps", lambda runs: "Bare driver, medians in µs; one process does all.\n\n" + steps(runs)
+        + "\n\nThe same between two processes without a context, as broker and tenant are (the tenant opens one for mapping only):\n\n" + relay(runs), "steps")
     add("Many processes", "imported", clients, "clients")
     add("Which far allocation costs a product its speed", "trace", lambda runs: (
         f"bf16, 8192 × 8192 weights. Far memory is pinned host memory ({span([figures['trace']['far_read_gb_per_s'] for figures in runs.having('trace')])} GB/s "
         "read by a kernel), the one memory behind a link that a single card has; each allocation in turn is placed there. Times longer than all local:\n\n" + trace(runs)), "trace")
+    add("Placement in a full pool whose donors are far", "policies", lambda runs: (
+        "Layers of 8192 × 8192 in bf16 fill nine tenths of a pool of 8 + 3 × 4 GiB whose donors' chunks are host memory, so that they lie behind a real link, a seventh as fast as "
+        "NVLink. The first set lies on the primary, the last on donors. Native in GB/s (batch 1) and TFLOP/s; policies as a share of it.\n\n" + policies(runs)), "policies")
     add("Twice the primary: pool against offload", "offload", lambda runs: (
-        f"A Llama-shaped model, {span([figures['offload']['accelerate']['weights_mib'] for figures in runs.having('offload')])} MiB of bf16 weights, a primary of 4 GiB; "
-        "accelerate's offload is held to the same 4 GiB; logits are bit-equal. Without a link in the pool this is the upper end of the gain: behind one of 346 GB/s a "
-        "weight is read 13 times slower than here, still 6.7 times faster than over a host link of 52 GB/s.\n\n" + offload(runs)), "offload")
+        f"A Llama-shaped model, {span([figures['offload']['accelerate']['weights_mib'] for figures in runs.having('offload')])} MiB of bf16 weights, a primary of 4 GiB, to which accelerate's "
+        "offload is held too; logits are bit-equal.\n\n" + offload(runs)), "offload")
     return "\n\n".join(parts)
 
 
@@ -212,14 +236,26 @@ def plots(runs, folder):
             axes.set_ylabel("times slower")
             axes.legend(fontsize=7, ncols=4)
         save("trace", "One allocation far, the others local", draw)
+    if found := runs.last("policies"):
+        def draw(axes):
+            names = {"first_512_tflops": "first, 512", "first_2048_tflops": "first, 2048", "first_8192_tflops": "first, 8192", "last_512_tflops": "last, 512", "last_2048_tflops": "last, 2048"}
+            kinds = [policy for policy in found if policy != "native"]
+            for at, policy in enumerate(kinds):
+                axes.bar([place + at * 0.16 for place in range(len(names))], [found[policy][name] / found["native"][name] for name in names], 0.16, label=policy)
+            axes.set_yscale("log")
+            axes.axhline(0.95, color="#aa3344", linestyle="--", linewidth=1)
+            axes.set_xticks([place + 0.3 for place in range(len(names))], names.values())
+            axes.set_ylabel("share of native")
+            axes.legend(fontsize=6, ncols=2)
+        save("policies", "A full pool, donors behind the host link", draw)
     if found := runs.last("offload"):
         def draw(axes):
             names = {"prefill_tokens_per_s": "prompt", "decode_tokens_per_s": "decode"}
-            kinds = [kind for kind in ("whole", "pooled", "accelerate") if kind in found]
-            for at, kind in enumerate(kinds):
-                axes.bar([place + at * 0.25 for place in range(2)], [found[kind][name] for name in names], 0.25, label={"whole": "whole card", "pooled": "pool (no link crossed)", "accelerate": "offload to the host"}[kind])
+            ways = [way for way in WAYS if way in found]
+            for at, way in enumerate(ways):
+                axes.bar([place + at * 0.2 for place in range(2)], [found[way][name] for name in names], 0.2, label=WAYS[way])
             axes.set_yscale("log")
-            axes.set_xticks([0.25, 1.25], names.values())
+            axes.set_xticks([0.3, 1.3], names.values())
             axes.set_ylabel("tokens/s")
             axes.legend(fontsize=7)
         save("offload", "A model twice as large as the primary", draw)
@@ -228,7 +264,6 @@ def plots(runs, folder):
             spill, fits, gemm = runs.last("spill"), runs.last("fits"), runs.last("gemm")
             bars = {f"{words} ÷ mapped": spill["pooled"][name] / spill["mapped"][name] for name, words in (("read_gb_per_s", "read"), ("write_gb_per_s", "write"), ("copy_gb_per_s", "copy"))}
             bars["training that fits"] = fits["pooled"]["train_tokens_per_s"] / fits["bare"]["train_tokens_per_s"]
-            bars["training, spilled"] = fits["spilled"]["train_tokens_per_s"] / fits["bare"]["train_tokens_per_s"]
             bars |= {f"product {batch}, {which}": gemm["pooled"][f"{which}_{batch}_tflops"] / gemm["bare"][f"{which}_{batch}_tflops"] for which in ("first", "last") for batch in (512, 2048)}
             axes.barh(list(bars), list(bars.values()), color="#4477aa")
             axes.axvline(0.95, color="#aa3344", linestyle="--", linewidth=1, label="0.95")

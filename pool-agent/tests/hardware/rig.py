@@ -120,9 +120,10 @@ def facts(command, env, timeout=PATIENCE_S):
 
 
 class Pool:
-    """One pool: a capped primary and donors, all on the one card."""
+    """One pool: a capped primary and donors, all on the one card. `far`: the donors' chunks are host memory, so that they lie behind a
+    link; totals and rules are the same."""
 
-    def __init__(self, machine, name, cap=24 * GIB, donors=3, donor_bytes=24 * GIB, **policy):
+    def __init__(self, machine, name, cap=24 * GIB, donors=3, donor_bytes=24 * GIB, far=False, **policy):
         slug = re.sub(r"[^A-Za-z0-9]+", "-", name)[:40]  # a socket's path has little room
         self.machine, self.home = machine, machine.work / f"pool-{slug}"
         self.lib = self.home / "lib"
@@ -130,6 +131,7 @@ class Pool:
         shutil.copy(machine.artefacts / "libtarn_standin_cuda.so", self.lib / "libcuda.so.1")
         shutil.copy(machine.artefacts / "libtarn_standin_nvml.so", self.lib / "libnvidia-ml.so.1")
         for library in ("libcuda", "libnvidia-ml"):
+            (self.lib / f"{library}.so").symlink_to(f"{library}.so.1")
             real = (machine.driver / f"{library}.so.1").resolve() if machine.driver.name != "lib" else machine.driver / f"{library}.so.1"
             (self.lib / f"{library}-real.so.1").symlink_to(real)
         card = machine.card
@@ -156,8 +158,23 @@ class Pool:
             "broker_socket": str(self.home / "broker.sock"), "standin_log": str(self.home / "standin.log"),
         }
         (self.lib / "pool.json").write_text(json.dumps(config, indent=1))
-        self.broker = None
+        self.broker, self.broker_env = None, machine.bare_env()
+        if far:
+            self.broker_env["LD_LIBRARY_PATH"] = f"{self.far_driver()}:{self.lib}:{self.broker_env['LD_LIBRARY_PATH']}"
         self.start_broker()
+
+    def far_driver(self):
+        """A folder whose libcuda makes chunks of host memory. It is linked to a name that only the pool's folder has."""
+        folder = self.home / "far"
+        folder.mkdir()
+        stub, source = folder / "libcuda-real.so.1", PROGRAMS / "far_broker.c"
+        build = ["cc", "-shared", "-fPIC", "-O1", "-o"]
+        subprocess.run([*build, stub, "-Wl,-soname,libcuda-real.so.1", "-x", "c", "/dev/null"], check=True, timeout=60)
+        shared = ["-Wl,-soname,libcuda.so.1", "-Wl,--no-as-needed", stub, "-ldl"]
+        subprocess.run([*build, folder / "libcuda.so.1", source, *shared], check=True, timeout=60)
+        stub.unlink()
+        (folder / "libcuda.so").symlink_to("libcuda.so.1")
+        return folder
 
     def env(self, **more):
         bare = self.machine.bare_env(**more)
@@ -170,7 +187,7 @@ class Pool:
                 self.machine.artefacts / "tarn-broker", "--config", self.lib / "pool.json", "--socket", self.home / "broker.sock",
                 "--state", self.home / "ledger.json", "--nvml", self.machine.driver / "libnvidia-ml.so.1",
             ],
-            env=self.machine.bare_env(), stdout=subprocess.PIPE, stderr=self.broker_log, text=True,
+            env=self.broker_env, stdout=subprocess.PIPE, stderr=self.broker_log, text=True,
         )
         ready, _, _ = select.select([self.broker.stdout], [], [], 60)
         if not ready or self.broker.stdout.readline() != "ready\n":

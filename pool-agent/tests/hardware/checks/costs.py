@@ -6,7 +6,7 @@ import time
 
 from rig import Failed, Pool, facts
 
-ROUNDS = 3
+ROUNDS = 4
 
 
 def checks(machine, table):
@@ -20,12 +20,12 @@ def checks(machine, table):
         pool.close()
 
 
-def alternating(command, machine, pool):
-    """Medians of each figure over rounds: bare, pooled."""
+def alternating(command, machine, pool, rounds=ROUNDS):
+    """Medians of each figure over rounds, in an order that favours neither: bare, pooled."""
     runs = {"bare": [], "pooled": []}
-    for _ in range(ROUNDS):
-        runs["bare"].append(facts(command, machine.bare_env()))
-        runs["pooled"].append(facts(command, pool.env()))
+    for turn in range(rounds):
+        for kind in ("bare", "pooled") if turn % 2 else ("pooled", "bare"):
+            runs[kind].append(facts(command, machine.bare_env() if kind == "bare" else pool.env()))
     median = lambda kind, name: statistics.median(float(one[name]) for one in runs[kind])
     return {name: (median("bare", name), median("pooled", name)) for name in runs["bare"][0]}
 
@@ -36,7 +36,7 @@ def told(figures, table, group):
 
 
 def calls(machine, pool, table):
-    return "ns: " + told(alternating([machine.compile("cost.c"), "calls"], machine, pool), table, "calls")
+    return "ns: " + told(alternating([machine.compile("cost.c"), "calls"], machine, pool, 8), table, "calls")
 
 
 def spilled(machine, pool, table):

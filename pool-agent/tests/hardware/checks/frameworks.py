@@ -34,6 +34,8 @@ ALL = [
     Program("Triton", "triton_pool.py", "torch triton"),
     Program("Numba", "numba_pool.py", "numba.cuda"),
     Program("safetensors, 8 threads", "safetensors_threads.py", "torch safetensors"),
+    Program("safetensors, 8 threads, expandable_segments", "safetensors_threads.py", "torch safetensors", {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}),
+    Program("NCCL, one rank", "nccl_one.py", "torch"),
     Program("pynvml and nvidia-smi", "windows_agree.py", "torch pynvml"),
 ]
 

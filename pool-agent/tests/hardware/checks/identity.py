@@ -3,7 +3,7 @@
 import json
 import shutil
 
-from rig import Failed, Pool, Skipped, run
+from rig import Failed, Pool, Skipped, facts, run
 
 
 def checks(machine, table):
@@ -13,6 +13,7 @@ def checks(machine, table):
         table.attempt("NVML: the same by every call", lambda: nvml(machine, pool))
         table.attempt("nvidia-smi: the same in every form", lambda: smi(machine, pool))
         table.attempt("CUDA_VISIBLE_DEVICES shows the primary or nothing", lambda: visible(machine, pool))
+        table.attempt("every way to the driver leads to the pool", lambda: loaders(machine, pool))
         table.attempt("without a broker: the primary alone", lambda: alone(machine))
         if pool.log():
             raise Failed(f"the log complains: {pool.log()[:300]}")
@@ -83,6 +84,17 @@ def visible(machine, pool):
     if wrong:
         raise Failed(f"{wrong}")
     return f"{len(expected)} values"
+
+
+def loaders(machine, pool):
+    program = machine.compile("loaders.c")
+    bare, pooled = facts([program], machine.bare_env()), facts([program], pool.env())
+    works = {way for way, told in bare.items() if told.isdigit()}
+    wrong = {way: pooled.get(way) for way in works if pooled.get(way) != str(pool.total)}
+    wrong |= {way: told for way, told in pooled.items() if told.isdigit() and int(told) != pool.total}
+    if wrong:
+        raise Failed(f"{wrong}")
+    return f"{len(works)} of {len(bare)} ways work on the bare card and in the pool ({', '.join(sorted(set(bare) - works))} do not on the bare card)" if set(bare) - works else f"{len(works)} ways"
 
 
 def alone(machine):

@@ -2,11 +2,11 @@
  *   crowd import <clients> <rounds>          each imports one descriptor again and again, by the bare driver
  *   crowd lease <clients> <rounds> <MiB>     each takes a physical allocation and gives it back, through whatever driver is loaded
  * Times are of single calls, over all clients and rounds. */
+#include "descriptor.h"
 #include "driver.h"
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 
 enum { CLIENTS_MAX = 1024, ROUNDS_MAX = 64 };
@@ -18,28 +18,6 @@ typedef struct {
 static Books *books;
 static int clients, rounds;
 static u64 bytes = 64 * MIB;
-
-static void send_file(int to, int file) {
-  char room[CMSG_SPACE(sizeof(int))] = {0}, byte = 0;
-  struct iovec part = {&byte, 1};
-  struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
-  struct cmsghdr *head = CMSG_FIRSTHDR(&message);
-  head->cmsg_level = SOL_SOCKET;
-  head->cmsg_type = SCM_RIGHTS;
-  head->cmsg_len = CMSG_LEN(sizeof(int));
-  memcpy(CMSG_DATA(head), &file, sizeof file);
-  if (sendmsg(to, &message, 0) != 1) { perror("sendmsg"); exit(2); }
-}
-
-static int receive_file(int from) {
-  char room[CMSG_SPACE(sizeof(int))], byte;
-  struct iovec part = {&byte, 1};
-  struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
-  int file;
-  if (recvmsg(from, &message, 0) != 1) { perror("recvmsg"); exit(2); }
-  memcpy(&file, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof file);
-  return file;
-}
 
 static void client(int self, int from, int leasing) {
   Prop prop = {1, 0, 1, 0};

@@ -156,6 +156,24 @@ static void rdma(void) {
   printf("rdma_mapped_set_sync_memops=%d\n", CU("cuPointerSetAttribute", &supported, 6, at));
 }
 
+/* Whether memory of the host can stand in a donor's place: made, handed on as a descriptor, mapped for the card. */
+static void host_memory(void) {
+  u64 own, taken, at;
+  int file = -1, code;
+  Prop asked = {1, 1, 3, 0};
+  printf("host_numa_create=%d\n", code = CU("cuMemCreate", &own, 32 * MIB, &asked, 0));
+  if (code) return;
+  printf("host_numa_export=%d\n", code = CU("cuMemExportToShareableHandle", &file, own, 1, 0));
+  if (!code) printf("host_numa_import=%d\n", code = CU("cuMemImportFromShareableHandle", &taken, (u64)file, 1));
+  if (code) return;
+  MUST("cuMemAddressReserve", &at, 32 * MIB, 2 * MIB, 0, 0);
+  MUST("cuMemMap", at, 32 * MIB, 0, taken, 0);
+  printf("host_numa_access=%d\n", CU("cuMemSetAccess", at, 32 * MIB, &access_all, 1));
+  attribute("host_numa_memory_type", 2, at);
+  attribute("host_numa_ordinal", 9, at);
+  printf("host_numa_memset=%d\n", CU("cuMemsetD8_v2", at, 1, 32 * MIB) || CU("cuCtxSynchronize"));
+}
+
 int main(void) {
   u64 total;
   open_context();
@@ -166,6 +184,7 @@ int main(void) {
   stitched();
   residue();
   recycled();
+  host_memory();
   printf("end\n");
   return 0;
 }

@@ -4,6 +4,7 @@
 //   runtime hold <block GiB>                 fills a block, prints `ready`, awaits a line, then proves it intact and goes on
 //   runtime speed <block GiB>                kernel launch and bandwidth figures, `name=value`
 //   runtime mapped <block GiB> <first GiB>   the same on a block that this program maps from two handles, as a pool without a pool
+//   runtime open <handle> <bytes>            what `all` runs in another process, on the block that the handle names
 //   runtime stain <GiB>                      fills that much with 0xA5, prints `ready`, awaits a line
 //   runtime sniff <GiB>                      takes that much and tells how many words of it are not zero
 #include <cuda.h>
@@ -14,6 +15,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <vector>
 
 using Word = unsigned long long;
@@ -125,6 +129,36 @@ static void whole_block(char *block, size_t bytes, size_t primary) {
   check("memset over the block", unset == 0);
 }
 
+// A box, a peer, a stream's and an array's copy: each starts before the primary's end, less a reserve, and ends behind it.
+static void copies(char *block, size_t bytes, size_t primary) {
+  size_t length = 1 * GiB, from = primary - 768 * MiB, to = bytes - length, row = 8192 * 16, rows = length / row;
+  write(block, bytes, 31);
+  auto right = [&](size_t at) { return bad(block + at, length, 31, from / 8) == 0; };
+  cudaMemcpy3DParms box{};
+  box.srcPtr = make_cudaPitchedPtr(block + from, 4096, 4096, 128);
+  box.dstPtr = make_cudaPitchedPtr(block + to, 4096, 4096, 128);
+  box.extent = make_cudaExtent(4096, 128, length / 4096 / 128);
+  box.kind = cudaMemcpyDeviceToDevice;
+  MUST(cudaMemcpy3D(&box));
+  bool boxed = right(to);
+  MUST(cudaMemset(block + to, 0, length));
+  MUST(cudaMemcpyPeer(block + to, 0, block + from, 0, length));
+  bool peered = right(to);
+  MUST(cudaMemset(block + to, 0, length));
+  MUST(cudaMemcpyAsync(block + to, block + from, length, cudaMemcpyDefault, cudaStreamPerThread));
+  MUST(cudaStreamSynchronize(cudaStreamPerThread));
+  bool ordered = right(to);
+  MUST(cudaMemset(block + to, 0, length));
+  cudaArray_t array;
+  cudaChannelFormatDesc format = cudaCreateChannelDesc<float4>();
+  MUST(cudaMallocArray(&array, &format, 8192, rows));
+  MUST(cudaMemcpy2DToArray(array, 0, 0, block + from, row, row, rows, cudaMemcpyDeviceToDevice));
+  MUST(cudaMemcpy2DFromArray(block + to, row, array, 0, 0, row, rows, cudaMemcpyDeviceToDevice));
+  MUST(cudaFreeArray(array));
+  bool arrayed = right(to);
+  check("box, peer, per-thread stream and array copies over the seam", boxed && peered && ordered && arrayed, "%d%d%d%d", boxed, peered, ordered, arrayed);
+}
+
 static void atomics(char *block, size_t bytes) {
   constexpr int blocks = 64, threads = 256;
   constexpr unsigned all = blocks * threads;
@@ -143,6 +177,29 @@ static void atomics(char *block, size_t bytes) {
   check("atomics add, float, 64 bit, CAS, max, or: exact sums", wrong == 0, "%d of 64 places wrong", wrong);
 }
 
+// The block of another process: proven to hold 21, left holding 22.
+static int opened(const char *text, size_t bytes) {
+  cudaIpcMemHandle_t handle;
+  for (size_t i = 0; i < sizeof handle; i++) sscanf(text + 2 * i, "%2hhx", reinterpret_cast<unsigned char *>(&handle) + i);
+  void *at = nullptr;
+  MUST(cudaIpcOpenMemHandle(&at, handle, cudaIpcMemLazyEnablePeerAccess));
+  Word wrong = bad(at, bytes, 21);
+  write(at, bytes, 22);
+  MUST(cudaIpcCloseMemHandle(at));
+  return wrong != 0;
+}
+
+static int in_another_process(const cudaIpcMemHandle_t &handle, size_t bytes) {
+  char text[2 * sizeof handle + 1], size[32];
+  for (size_t i = 0; i < sizeof handle; i++) snprintf(text + 2 * i, 3, "%02x", reinterpret_cast<const unsigned char *>(&handle)[i]);
+  snprintf(size, sizeof size, "%zu", bytes);
+  const char *arguments[] = {"runtime", "open", text, size, nullptr};
+  pid_t child;
+  int status = -1;
+  if (posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, const_cast<char *const *>(arguments), environ)) return -1;
+  return waitpid(child, &status, 0) == child ? status : -1;
+}
+
 static void attributes(char *block, size_t bytes) {
   cudaPointerAttributes found{};
   MUST(cudaPointerGetAttributes(&found, block + bytes - 8));
@@ -159,7 +216,9 @@ static void attributes(char *block, size_t bytes) {
   cudaIpcMemHandle_t handle;
   cudaError_t ipc = cudaIpcGetMemHandle(&handle, block);
   (void)cudaGetLastError();
-  check("an IPC handle is refused cleanly", ipc == cudaErrorInvalidValue, "%s", cudaGetErrorName(ipc));
+  write(block, bytes, 21);
+  int status = ipc == cudaSuccess ? in_another_process(handle, bytes) : -1;
+  check("another process opens the block, reads it and writes it", status == 0 && bad(block, bytes, 22) == 0, "%s, %d", cudaGetErrorName(ipc), status);
   cudaError_t interior = cudaFree(block + 4096);
   (void)cudaGetLastError();
   check("an interior free is refused", interior == cudaErrorInvalidValue, "%s", cudaGetErrorName(interior));
@@ -287,6 +346,7 @@ static int everything(size_t bytes, size_t primary) {
   MUST(cudaMemGetInfo(&unused, &total));
   check("free falls by what was taken", before - unused >= bytes && before - unused <= bytes + 4 * MiB, "%zu MiB", (before - unused) / MiB);
   whole_block(block, bytes, primary);
+  if (bytes >= primary + 2 * GiB) copies(block, bytes, primary);
   atomics(block, bytes);
   attributes(block, bytes);
   graph(block, bytes);
@@ -439,6 +499,10 @@ static int residue(size_t bytes, bool stain) {
 
 int main(int argc, char **argv) {
   const char *what = argc > 1 ? argv[1] : "all";
+  if (argc > 3 && !strcmp(what, "open")) {
+    MUST(cudaHostAlloc(&bad_words, 8, cudaHostAllocMapped));
+    return opened(argv[2], strtoull(argv[3], nullptr, 10));
+  }
   size_t bytes = (argc > 2 ? strtoull(argv[2], nullptr, 10) : 30) * GiB;
   size_t primary = (argc > 3 ? strtoull(argv[3], nullptr, 10) : 24) * GiB;
   MUST(cudaHostAlloc(&bad_words, 8, cudaHostAllocMapped));

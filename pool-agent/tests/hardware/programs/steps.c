@@ -12,9 +12,10 @@ static const struct { const char *label; u64 bytes; int rounds; } sizes[] = {
 };
 
 /* A chunk's handle and descriptor in a process that has started the driver but opened no context, as a broker is. */
-static void without_context(const char *label, u64 bytes, int rounds) {
+static void without_context(const char *label, u64 bytes, int rounds, int rdma) {
   static u64 create[64], export[64], import[64], close_one[64], close_two[64], release[64];
   prop.handle_types = 1;
+  prop.rdma = rdma;
   for (int round = 0; round < rounds; round++) {
     u64 own, taken, at[7];
     int file = -1;
@@ -41,6 +42,7 @@ static void without_context(const char *label, u64 bytes, int rounds) {
   struct { const char *step; u64 *times; } all[] = {{"create", create}, {"export", export}, {"import", import},
     {"close_copy", close_one}, {"close_last", close_two}, {"release", release}};
   for (int i = 0; i < 6; i++) printf("contextless_%s_%s=%.1f\n", label, all[i].step, median(all[i].times, rounds) / 1e3);
+  prop.rdma = 0;
 }
 
 /* `exported`: by way of a descriptor, as a donor's chunk comes; else as local memory is made. */
@@ -109,9 +111,12 @@ int main(void) {
   int many = sizeof sizes / sizeof *sizes;
   u64 ballast, total;
   MUST("cuInit", 0);
-  without_context("2MiB", 2 * MIB, 51);
-  without_context("64MiB", 64 * MIB, 25);
-  without_context("1GiB", GIB, 9);
+  without_context("2MiB", 2 * MIB, 51, 0);
+  without_context("64MiB", 64 * MIB, 25, 0);
+  without_context("1GiB", GIB, 9, 0);
+  int rdma = 0;
+  MUST("cuDeviceGetAttribute", &rdma, 110, 0);
+  if (rdma) without_context("64MiB_rdma", 64 * MIB, 25, 1);
   open_context();
   MUST("cuDeviceTotalMem_v2", &total, 0);
   while (many > 1 && sizes[many - 1].bytes * 2 > total) many--;

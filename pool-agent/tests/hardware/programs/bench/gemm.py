@@ -1,6 +1,6 @@
-"""Layers of 8192 × 8192 in bf16, in sets of 32 (4 GiB), until nine tenths of the device are full: how fast the first and the last set run.
+"""Layers of 8192 × 8192 in bf16, in sets, until nine tenths of the device are full: how fast the first and the last set run.
 
-    gemm.py <device GiB>
+    gemm.py <device GiB> <layers in a set> <batches, comma-separated>
 """
 
 import pathlib
@@ -11,13 +11,13 @@ import torch
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from tell import figure  # noqa: E402
 
-WIDTH, LAYERS = 8192, 32
+WIDTH = 8192
 
 
-def seconds(weights, batch):
+def seconds(weights, batch, rounds):
     source = torch.randn(batch, WIDTH, dtype=torch.bfloat16, device="cuda")
     times = []
-    for _ in range(4):
+    for _ in range(rounds + 1):
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         begin.record()
         for weight in weights:
@@ -26,19 +26,20 @@ def seconds(weights, batch):
         end.synchronize()
         times.append(begin.elapsed_time(end) / 1e3)
     del out
-    return sorted(times[1:])[1]
+    return sorted(times[1:])[rounds // 2]
 
 
 def main():
-    sets = int(float(sys.argv[1]) * 0.9 // 4)
+    layers, batches = int(sys.argv[2]), [int(batch) for batch in sys.argv[3].split(",")]
+    set_gib = layers * WIDTH * WIDTH * 2 / 2**30
     held = []
-    for _ in range(sets):
-        held.append([torch.empty(WIDTH, WIDTH, dtype=torch.bfloat16, device="cuda").normal_(std=0.02) for _ in range(LAYERS)])
-    figure("filled_gib", sets * 4)
-    for name, weights in (("first", held[0]), ("last", held[-1])):
-        figure(f"{name}_1_gb_per_s", LAYERS * WIDTH * WIDTH * 2 / seconds(weights, 1) / 1e9)
-        for batch in (512, 2048, 8192):
-            figure(f"{name}_{batch}_tflops", LAYERS * 2 * batch * WIDTH * WIDTH / seconds(weights, batch) / 1e12)
+    for _ in range(int(float(sys.argv[1]) * 0.9 // set_gib)):
+        held.append([torch.empty(WIDTH, WIDTH, dtype=torch.bfloat16, device="cuda").normal_(std=0.02) for _ in range(layers)])
+    figure("filled_gib", len(held) * set_gib)
+    for name, weights, rounds in (("first", held[0], 3), ("last", held[-1], 1)):
+        figure(f"{name}_1_gb_per_s", layers * WIDTH * WIDTH * 2 / seconds(weights, 1, rounds) / 1e9)
+        for batch in batches if name == "first" else batches[:2]:
+            figure(f"{name}_{batch}_tflops", layers * 2 * batch * WIDTH * WIDTH / seconds(weights, batch, rounds) / 1e12)
 
 
 main()
