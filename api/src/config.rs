@@ -3,6 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use tarn_billing::invoice::Party;
+
 use crate::app::operators::credits::CreditRules;
 
 /// Configuration of one `tarn serve` process.
@@ -26,6 +28,15 @@ pub struct Config {
     pub requests: RequestLimits,
     /// When credit takes two operators.
     pub credits: CreditRules,
+    pub seller: Seller,
+}
+
+/// Who issues invoices.
+#[derive(Debug, Clone)]
+pub struct Seller {
+    /// Begins every number: `TARN-2027-000001`. Another code is another row of numbers.
+    pub code: String,
+    pub party: Party,
 }
 
 /// How long credentials live.
@@ -76,6 +87,10 @@ impl Config {
             rates: Rates { per_address: 3000, per_credential: 1200, per_tenant: 2400, sign_in: 20 },
             requests: RequestLimits { body_bytes: 1024 * 1024, seconds: 90 },
             credits: CreditRules { alone_max: None, request_seconds: 72 * 3600 },
+            seller: Seller {
+                code: "TARN".to_owned(),
+                party: Party { name: "Tarn".to_owned(), ..Party::default() },
+            },
         }
     }
 

@@ -28,6 +28,11 @@ pub enum InvalidCoverage {
 }
 
 impl Coverage {
+    /// Everything: for what the control plane itself witnesses, from opening to end.
+    pub fn whole() -> Self {
+        Self { intervals: vec![(0, u64::MAX)] }
+    }
+
     pub fn intervals(&self) -> &[(u64, u64)] {
         &self.intervals
     }

@@ -41,7 +41,7 @@ pub fn names(evidence: &UsageEvidence, segment: &Segment) -> bool {
     evidence.instance_id == terms.instance_id
         && evidence.generation == terms.generation
         && evidence.boot_id == terms.anchor.boot_id
-        && evidence.primary == terms.primary
+        && terms.meter.card() == Some(&evidence.primary)
 }
 
 impl Segment {

@@ -74,11 +74,16 @@ struct Burn {
 }
 
 impl Burn {
-    fn add(&mut self, segment: &Segment, book: &PriceBook, now: Timestamp) {
+    fn add(&mut self, segment: &Segment, book: &PriceBook, now: Timestamp) -> Result<(), OutOfRange> {
         let terms = segment.terms();
         if let SegmentState::Closed { ended_at, .. } = segment.state() {
             self.owed += i128::from(segment.accrued(ended_at).get());
-            return;
+            return Ok(());
+        }
+        // A disk that is free, now and in every price that is known, neither ends nor makes anything end.
+        let free = terms.meter.card().is_none() && terms.rate == Rate::ZERO;
+        if free && book.after(&terms.offer_id, terms.price_version).all(|price| price.rate == Rate::ZERO) {
+            return Ok(());
         }
         let window_end = segment.window_end(now);
         let frontier = segment.coverage().frontier(window_end.get());
@@ -97,9 +102,11 @@ impl Burn {
             piece.until = change.min(HORIZON_MS);
             self.pieces.push(piece);
             let settled = Settled::default();
-            piece = Piece { rate: price.rate, settled, base: 0, origin: change, until: HORIZON_MS };
+            let rate = terms.meter.rate_at(price.rate).map_err(|_| OutOfRange)?;
+            piece = Piece { rate, settled, base: 0, origin: change, until: HORIZON_MS };
         }
         self.pieces.push(piece);
+        Ok(())
     }
 
     fn spent(&self, at: i64) -> i128 {
@@ -130,7 +137,9 @@ pub fn forecast<'segment>(
     now: Timestamp,
 ) -> Result<Runway, OutOfRange> {
     let mut burn = Burn::default();
-    segments.into_iter().for_each(|segment| burn.add(segment, book, now));
+    for segment in segments {
+        burn.add(segment, book, now)?;
+    }
     let Some(opening) = burn.opening else {
         return Ok(Runway::Unlimited);
     };

@@ -7,10 +7,11 @@
 //! * [`money`], [`rate`]: micro-CNY, prices per hour, and the cumulative floor that makes settlement instants irrelevant.
 //! * [`account`], [`transfer`], [`wallet`]: double entry; every transfer has one debit, one credit and sums to zero.
 //! * [`grant`], [`funds`]: the buckets of a wallet and the order in which they are drawn. [`hold`], [`gate`]: what a start reserves.
-//! * [`price`]: append-only price versions. [`coverage`], [`segment`], [`evidence`]: which milliseconds are proven, on whose card.
+//! * [`price`]: append-only price versions. [`meter`]: a card or a disk. [`coverage`], [`segment`], [`evidence`]: which milliseconds of
+//!   it are proven.
 //! * [`settlement`], [`exhaustion`]: what to post now, and the instant at which the money ends.
 //! * [`audit`]: whether every stored balance and charge follows from the facts.
-//! * [`states`]: which states bill. [`charge`]: the lines a customer reads.
+//! * [`states`]: which states bill. [`charge`], [`invoice`]: what a customer reads.
 //!
 //! The life of a yuan: a grant enters a wallet by a transfer; a segment collects evidence; `settle` plans transfers from grants to
 //! revenue for seconds not yet settled; `forecast` says when the grants end; the segment closes at that instant.
@@ -28,6 +29,8 @@ pub mod funds;
 pub mod gate;
 pub mod grant;
 pub mod hold;
+pub mod invoice;
+pub mod meter;
 pub mod money;
 pub mod price;
 pub mod price_change;

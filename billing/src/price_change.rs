@@ -60,23 +60,27 @@ pub fn impact(
         let terms = segment.terms();
         book.at(&terms.offer_id, price.effective_from)
             .filter(|price| price.version > terms.price_version)
-            .map_or(terms.rate, |price| price.rate)
+            .map_or(Ok(terms.rate), |price| terms.meter.rate_at(price.rate).map_err(|_| OutOfRange))
     };
     let affected = open().filter(|segment| {
         segment.terms().offer_id == price.offer_id && segment.opened_at() < price.effective_from
     });
     Ok(Impact {
         instances: affected
-            .map(|segment| AffectedInstance {
-                instance_id: segment.terms().instance_id.clone(),
-                segment_id: segment.id().clone(),
-                before: rate(book, segment),
-                after: rate(changed, segment),
-                splits_at: price.effective_from,
+            .map(|segment| {
+                Ok(AffectedInstance {
+                    instance_id: segment.terms().instance_id.clone(),
+                    segment_id: segment.id().clone(),
+                    before: rate(book, segment)?,
+                    after: rate(changed, segment)?,
+                    splits_at: price.effective_from,
+                })
             })
-            .collect(),
-        burn_before: hourly_burn(open().map(|segment| rate(book, segment)))?,
-        burn_after: hourly_burn(open().map(|segment| rate(changed, segment)))?,
+            .collect::<Result<_, _>>()?,
+        burn_before: hourly_burn(open().map(|segment| rate(book, segment)).collect::<Result<Vec<_>, _>>()?)?,
+        burn_after: hourly_burn(
+            open().map(|segment| rate(changed, segment)).collect::<Result<Vec<_>, _>>()?,
+        )?,
         runway_before: forecast(segments, book, funds, now)?,
         runway_after: forecast(segments, changed, funds, now)?,
     })
@@ -90,6 +94,7 @@ mod tests {
 
     use super::*;
     use crate::grant::{Grant, GrantKind, GrantTerms};
+    use crate::meter::Meter;
     use crate::segment::{Anchor, SegmentTerms};
     use crate::settlement::due_price;
 
@@ -119,7 +124,7 @@ mod tests {
             instance_id: InstanceId::new(opened_at, number),
             generation: Generation::new(1),
             offer_id: price.offer_id,
-            primary: tarn_protocol::ids::GpuUuid::from_bytes([u8::try_from(number).unwrap(); 16]),
+            meter: Meter::Card(tarn_protocol::ids::GpuUuid::from_bytes([u8::try_from(number).unwrap(); 16])),
             price_version: price.version,
             rate: price.rate,
             anchor: Anchor { at: opened_at, boot_id: BootId::new("boot"), mono_ms: MonoMillis::new(5_000) },

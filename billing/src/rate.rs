@@ -48,6 +48,12 @@ impl Rate {
         Micros::new(self.0)
     }
 
+    /// The rate of `count` things at this rate each.
+    pub fn times(self, count: u32) -> Result<Self, InvalidRate> {
+        let product = i128::from(self.0) * i128::from(count);
+        i64::try_from(product).map_err(|_| InvalidRate).and_then(|micros| Self::per_hour(Micros::new(micros)))
+    }
+
     /// What `seconds` cost in all: the cumulative floor.
     pub fn charged(self, seconds: Seconds) -> Micros {
         let wide = i128::from(self.0) * i128::from(seconds.0) / SECONDS_PER_HOUR;
@@ -157,6 +163,9 @@ mod tests {
         let year = Rate::MAX.charged(seconds(31_536_000));
         assert_eq!(Micros::checked_sum(std::iter::repeat_n(year, 8)).unwrap().get(), 70_080_000_000_000_000);
         assert!(Rate::per_hour(Micros::new(-1)).is_err());
+        assert_eq!(rate(500).times(30), Ok(rate(15_000)));
+        assert!(Rate::MAX.times(2).is_err());
+        assert!(Rate::MAX.times(u32::MAX).is_err());
         assert!(Seconds::new(-1).is_err());
     }
 

@@ -6,20 +6,23 @@
 //! that window waits in the coverage until time catches up.
 //!
 //! Proven milliseconds are summed, then floored to seconds, once per segment; never per report. A donor has no segment.
+//!
+//! A disk's segment is anchored on the control plane's own clock and covered whole, so its seconds are those that passed.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use tarn_protocol::control::RunUntil;
-use tarn_protocol::ids::{GpuUuid, InstanceId, OfferId, SegmentId, TenantId};
+use tarn_protocol::ids::{InstanceId, OfferId, SegmentId, TenantId};
 use tarn_protocol::units::{BootId, Generation, MonoMillis, Timestamp};
 
 use crate::coverage::Coverage;
 use crate::derived;
+use crate::meter::Meter;
 use crate::money::Micros;
 use crate::price::{Price, PriceVersion};
-use crate::rate::{Rate, Seconds};
+use crate::rate::{InvalidRate, Rate, Seconds};
 
 const MICROS_PER_MILLI: i64 = 1000;
 
@@ -55,6 +58,11 @@ impl Anchor {
         }
     }
 
+    /// On the control plane's own clock: for what only it witnesses.
+    pub fn of_control_plane(at: Timestamp) -> Self {
+        Self { at, boot_id: BootId::new("control-plane"), mono_ms: MonoMillis::new(0) }
+    }
+
     /// The host's clock at `at`, in whole milliseconds; the anchor itself for anything earlier.
     pub fn mono_at(&self, at: Timestamp) -> MonoMillis {
         let elapsed_ms = (at.micros_since(self.at) / MICROS_PER_MILLI).max(0);
@@ -83,9 +91,9 @@ pub struct SegmentTerms {
     pub generation: Generation,
     /// The SKU.
     pub offer_id: OfferId,
-    /// The card that is metered: the primary, whatever the pool's size.
-    pub primary: GpuUuid,
+    pub meter: Meter,
     pub price_version: PriceVersion,
+    /// Of the whole thing: the price times what the meter counts.
     pub rate: Rate,
     pub anchor: Anchor,
 }
@@ -186,11 +194,18 @@ pub enum InvalidSegment {
     PriceOutside { id: SegmentId, offer_id: OfferId, version: PriceVersion },
     #[error("a settlement of segment {0} that another one overtook")]
     Stale(SegmentId),
+    #[error(transparent)]
+    Rate(#[from] InvalidRate),
 }
 
 impl Segment {
+    /// Nothing of a card is proven yet; a disk is there from now on.
     pub fn open(terms: SegmentTerms) -> Self {
-        Self { terms, coverage: Coverage::default(), settled: Settled::default(), state: SegmentState::Open }
+        let coverage = match terms.meter {
+            Meter::Card(_) => Coverage::default(),
+            Meter::Disk { .. } => Coverage::whole(),
+        };
+        Self { terms, coverage, settled: Settled::default(), state: SegmentState::Open }
     }
 
     pub fn from_stored(
@@ -250,7 +265,7 @@ impl Segment {
         let terms = SegmentTerms {
             id: SegmentId::new(at, derived::entropy(&["price", self.terms.id.as_str(), &version])),
             price_version: price.version,
-            rate: price.rate,
+            rate: self.terms.meter.rate_at(price.rate)?,
             anchor: Anchor { at, mono_ms, ..self.terms.anchor.clone() },
             ..self.terms.clone()
         };

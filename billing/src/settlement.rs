@@ -17,7 +17,7 @@
 use tarn_protocol::ids::SegmentId;
 use tarn_protocol::units::Timestamp;
 
-use crate::account::{Account, AccountKind};
+use crate::account::Account;
 use crate::funds::{Draw, Funds, Shortfall};
 use crate::money::{Micros, OutOfRange};
 use crate::price::{Price, PriceBook};
@@ -130,7 +130,8 @@ pub fn settle_all<'segment>(
 }
 
 fn charge(segment: &Segment, first: Seconds, draw: Draw, at: Timestamp) -> Result<Charge, InvalidTransfer> {
-    let revenue = Account::new(AccountKind::RevenueGpu, None).expect("revenue is a system account");
+    let revenue =
+        Account::new(segment.terms().meter.item().revenue(), None).expect("revenue is a system account");
     let id = settlement_id(segment.id(), segment.opened_at(), first, draw.grant_id());
     let subject = Subject { segment_id: Some(segment.id().clone()), ..draw.before.subject() };
     let accounts = (draw.before.wallet(), revenue);

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what a target of the Makefile needs and this machine lacks, and says so. Debian and Ubuntu.
 #   install.sh build   a C compiler and linker
-#   install.sh test    build, PostgreSQL (server binaries), util-linux, Python 3 for the ctypes loader test, and the two bookkeeping
-#                      programs that add the ledger up
+#   install.sh test    build, PostgreSQL (server binaries), util-linux, Python 3 for the ctypes loader test, the two bookkeeping
+#                      programs that add the ledger up, and poppler-utils to read PDFs
 set -euo pipefail
 
 say() { printf 'install: %s\n' "$*" >&2; }
@@ -31,6 +31,7 @@ if [ "${1:-build}" = test ]; then
     need python3 command -v python3
     need hledger command -v hledger
     need beancount command -v bean-check
+    need poppler-utils command -v pdftotext
 fi
 
 [ ${#missing[@]} -eq 0 ] && exit 0

@@ -25,7 +25,8 @@ pub async fn audit_counts(conn: &mut Conn) -> Result<AuditCountsRow> {
                (SELECT COUNT(*) FROM entries) AS "entries!: i64",
                (SELECT COUNT(*) FROM credit_grants) AS "grants!: i64",
                (SELECT COUNT(*) FROM holds WHERE state = 'pending') AS "holds_pending!: i64",
-               (SELECT COUNT(*) FROM usage_segments) AS "segments!: i64""#
+               (SELECT COUNT(*) FROM usage_segments) + (SELECT COUNT(*) FROM storage_segments) AS "segments!: i64",
+               (SELECT COUNT(*) FROM storage_segments) AS "disks!: i64""#
     );
     take(raw.fetch_one(conn).await?)
 }
@@ -190,19 +191,32 @@ pub async fn audit_entries(
     take_all(raws.fetch_all(conn).await?)
 }
 
+/// Of cards and of disks, in order of id. A disk's window is covered whole.
 pub async fn audit_segments(conn: &mut Conn, after: &str, limit: u32) -> Result<Vec<AuditSegmentRow>> {
     let raws = query_as!(
         AuditSegmentRaw,
-        r#"SELECT s.id, s.tenant_id, s.instance_id, s.generation, s.sku, s.meter_gpu_uuid, s.price_version,
-               s.micros_per_hour, s.boot_id, s.anchor_mono_ms, s.started_at, s.ended_at, s.close_reason, s.covered,
-               s.settled_seconds, s.settled_micros, s.updated_at,
+        r#"SELECT s.id AS "id!: String", s.tenant_id AS "tenant_id!: String", s.instance_id AS "instance_id!: String",
+               s.generation AS "generation!: i64", s.sku AS "sku!: String", s.meter_gpu_uuid AS "meter_gpu_uuid?: String",
+               CAST(NULL AS BIGINT) AS "gib?: i64", s.price_version AS "price_version!: i64",
+               s.micros_per_hour AS "micros_per_hour!: i64", s.boot_id AS "boot_id!: String",
+               s.anchor_mono_ms AS "anchor_mono_ms!: i64", s.started_at AS "started_at!: i64",
+               s.ended_at AS "ended_at?: i64", s.close_reason AS "close_reason?: String", s.covered AS "covered!: String",
+               s.settled_seconds AS "settled_seconds!: i64", s.settled_micros AS "settled_micros!: i64",
+               s.updated_at AS "updated_at!: i64",
                (SELECT l.host_id FROM leases l WHERE l.instance_id = s.instance_id AND l.generation = s.generation)
                    AS "lease_host_id?: String",
                (SELECT i.tenant_id FROM instances i WHERE i.id = s.instance_id) AS "instance_tenant_id?: String",
                EXISTS (SELECT 1 FROM usage_segments p WHERE p.instance_id = s.instance_id AND p.sku = s.sku
                    AND p.generation = s.generation AND p.ended_at = s.started_at AND p.close_reason = 'price_changed')
                    AS "continues!: bool"
-           FROM usage_segments s WHERE s.id > $1 ORDER BY s.id LIMIT $2"#,
+           FROM usage_segments s WHERE s.id > $1
+           UNION ALL
+           SELECT d.id, d.tenant_id, d.instance_id, d.generation, d.sku, NULL, d.gib, d.price_version, d.micros_per_hour,
+               'control-plane', 0, d.started_at, d.ended_at, d.close_reason, '[[0,18446744073709551615]]',
+               d.settled_seconds, d.settled_micros, d.updated_at, NULL,
+               (SELECT i.tenant_id FROM instances i WHERE i.id = d.instance_id), FALSE
+           FROM storage_segments d WHERE d.id > $1
+           ORDER BY 1 LIMIT $2"#,
         after,
         i64::from(limit)
     );
@@ -261,8 +275,9 @@ pub async fn audit_spans_of_cards(
 ) -> Result<Vec<AuditSpanRow>> {
     let raws = query_as!(
         AuditSpanRaw,
-        "SELECT id, meter_gpu_uuid, instance_id, sku, boot_id, started_at, ended_at, covered FROM usage_segments
-         WHERE (meter_gpu_uuid, started_at, id) > ($1, $2, $3) ORDER BY meter_gpu_uuid, started_at, id LIMIT $4",
+        r#"SELECT id, meter_gpu_uuid AS "meter_gpu_uuid?: String", instance_id, sku, boot_id, started_at, ended_at, covered
+           FROM usage_segments
+           WHERE (meter_gpu_uuid, started_at, id) > ($1, $2, $3) ORDER BY meter_gpu_uuid, started_at, id LIMIT $4"#,
         after.0,
         after.1,
         after.2,
@@ -279,8 +294,14 @@ pub async fn audit_spans_of_instances(
 ) -> Result<Vec<AuditSpanRow>> {
     let raws = query_as!(
         AuditSpanRaw,
-        "SELECT id, meter_gpu_uuid, instance_id, sku, boot_id, started_at, ended_at, covered FROM usage_segments
-         WHERE (instance_id, sku, started_at, id) > ($1, $2, $3, $4) ORDER BY instance_id, sku, started_at, id LIMIT $5",
+        r#"SELECT id AS "id!: String", meter_gpu_uuid AS "meter_gpu_uuid?: String",
+               instance_id AS "instance_id!: String", sku AS "sku!: String", boot_id AS "boot_id!: String",
+               started_at AS "started_at!: i64", ended_at AS "ended_at?: i64", covered AS "covered!: String"
+           FROM usage_segments WHERE (instance_id, sku, started_at, id) > ($1, $2, $3, $4)
+           UNION ALL
+           SELECT id, NULL, instance_id, sku, 'control-plane', started_at, ended_at, '[]'
+           FROM storage_segments WHERE (instance_id, sku, started_at, id) > ($1, $2, $3, $4)
+           ORDER BY 3, 4, 6, 1 LIMIT $5"#,
         after.0,
         after.1,
         after.2,

@@ -28,6 +28,7 @@ pub mod hosts;
 pub mod idempotency;
 pub mod instance_events;
 pub mod instances;
+pub mod invoices;
 pub mod join_tokens;
 pub mod journal;
 pub mod leases;
@@ -40,6 +41,7 @@ pub mod prices;
 pub mod segments;
 pub mod sessions;
 pub mod ssh_keys;
+pub mod storage;
 pub mod wallet;
 
 pub type Result<T> = sqlx::Result<T>;

@@ -1,9 +1,10 @@
 //! Billable intervals. Evidence, settlement, split and close all go through one guarded update, so none overtakes another.
 
 use sqlx::{query, query_as};
+use tarn_billing::money::Micros;
 use tarn_protocol::ids::{GpuUuid, InstanceId, OfferId, SegmentId, TenantId};
 use tarn_protocol::units::{Generation, Timestamp};
-use tarn_rows::segments::{SegmentRaw, SegmentRow};
+use tarn_rows::segments::{ChargeFilter, SegmentRaw, SegmentRow};
 use tarn_rows::{Page, TenantScope};
 
 use super::{Conn, Result, put, take, take_all};
@@ -97,6 +98,66 @@ pub async fn segments(
         page.limit()
     );
     take_all(raws.fetch_all(conn).await?)
+}
+
+/// What a bill shows, newest first.
+pub async fn charged_segments(
+    conn: &mut Conn,
+    scope: &TenantScope,
+    filter: &ChargeFilter,
+    page: Page<'_, SegmentId>,
+) -> Result<Vec<SegmentRow>> {
+    let raws = select_segment!(
+        "WHERE tenant_id = $1 AND id < $2 AND (instance_id = $3 OR $3 IS NULL) AND started_at < $4
+             AND (ended_at IS NULL OR ended_at > $5)
+             AND instance_id IN (SELECT i.id FROM instances i WHERE i.tenant_id = $1 AND (i.label = $6 OR $6 IS NULL))
+         ORDER BY id DESC LIMIT $7",
+        scope.as_str(),
+        page.below(),
+        filter.instance_id.as_ref().map(InstanceId::as_str),
+        filter.to.as_micros(),
+        filter.from.as_micros(),
+        filter.label.as_deref(),
+        page.limit()
+    );
+    take_all(raws.fetch_all(conn).await?)
+}
+
+/// For invoices: opened before `before`, with settled seconds that are on no invoice yet; in order of id.
+pub async fn uninvoiced_segments(
+    conn: &mut Conn,
+    scope: &TenantScope,
+    before: Timestamp,
+    page: Page<'_, SegmentId>,
+) -> Result<Vec<SegmentRow>> {
+    let raws = select_segment!(
+        "WHERE tenant_id = $1 AND id > $2 AND started_at < $3
+             AND settled_seconds > COALESCE(
+                 (SELECT MAX(l.to_s) FROM invoice_lines l WHERE l.segment_id = usage_segments.id), 0)
+         ORDER BY id LIMIT $4",
+        scope.as_str(),
+        page.above(),
+        before.as_micros(),
+        page.limit()
+    );
+    take_all(raws.fetch_all(conn).await?)
+}
+
+/// What an instance was charged in all, for its cards and its disk.
+pub async fn spent_on_instance(
+    conn: &mut Conn,
+    scope: &TenantScope,
+    instance: &InstanceId,
+) -> Result<Micros> {
+    let sum = query!(
+        r#"SELECT CAST((SELECT COALESCE(SUM(settled_micros), 0) FROM usage_segments
+                WHERE tenant_id = $1 AND instance_id = $2)
+             + (SELECT COALESCE(SUM(settled_micros), 0) FROM storage_segments
+                WHERE tenant_id = $1 AND instance_id = $2) AS BIGINT) AS "sum!: i64""#,
+        scope.as_str(),
+        instance.as_str()
+    );
+    Ok(Micros::new(sum.fetch_one(conn).await?.sum))
 }
 
 /// Oldest first.

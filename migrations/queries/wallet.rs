@@ -21,6 +21,9 @@ pub async fn wallet(conn: &mut Conn, scope: &TenantScope) -> Result<WalletRow> {
            UNION ALL
            SELECT 'burning', id, sku, micros_per_hour, 0, 0, exhausts_at, started_at
            FROM usage_segments WHERE tenant_id = $1 AND ended_at IS NULL
+           UNION ALL
+           SELECT 'burning', id, sku, micros_per_hour, 0, 0, exhausts_at, started_at
+           FROM storage_segments WHERE tenant_id = $1 AND ended_at IS NULL
            ORDER BY 1, 2"#,
         scope.as_str()
     );

@@ -82,7 +82,7 @@ async function refresh() {
     cell(cards(residency.get(instance.id))), cell(instance.since),
   ], "No instances yet.");
   rows("charges", charges.items, (charge) => [
-    cell(code(charge.instance_id)), cell(code(charge.primary_gpu_uuid)), cell(String(charge.seconds), "number"),
+    cell(code(charge.instance_id)), cell(charge.item === "disk" ? `disk, ${charge.size_gib} GiB` : code(charge.primary_gpu_uuid)), cell(String(charge.seconds), "number"),
     cell(money(charge.rate_per_hour), "number"), cell(money(charge.amount), "number"),
   ], "No charges yet.");
 }

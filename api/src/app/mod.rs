@@ -7,6 +7,7 @@ pub mod agents;
 pub mod books;
 pub mod fleet;
 pub mod instances;
+pub mod invoices;
 pub mod metering;
 pub mod money;
 pub mod offers;

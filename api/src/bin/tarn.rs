@@ -12,8 +12,9 @@ use tarn_api::app::operators::credits::CreditRules;
 use tarn_api::app::operators::log::{self, By};
 use tarn_api::app::operators::{join_tokens, promote};
 use tarn_api::app::people::email::{Email, NewPassword};
-use tarn_api::config::Config;
+use tarn_api::config::{Config, Seller};
 use tarn_api::{demo, serve};
+use tarn_billing::invoice::Party;
 use tarn_billing::money::Micros;
 use tarn_protocol::units::Timestamp;
 use tracing_subscriber::EnvFilter;
@@ -57,6 +58,8 @@ enum Action {
         /// Die at this named place; for tests.
         #[arg(long, hide = true)]
         failpoint: Option<String>,
+        #[command(flatten)]
+        seller: Issuer,
     },
     /// Show the whole story on this machine: a simulated host, a customer, a Pool-96, the bill. Then keep serving.
     Demo {
@@ -88,6 +91,44 @@ enum Office {
     Deed(Admin),
     #[command(flatten)]
     Books(Books),
+}
+
+/// Who is the seller on invoices.
+#[derive(Debug, Args)]
+struct Issuer {
+    /// Begins every invoice number, as in TARN-2027-000001; another code begins another row of numbers.
+    #[arg(long, env = "TARN_SELLER_CODE", default_value = "TARN", value_parser = seller_code)]
+    seller_code: String,
+    #[arg(long, env = "TARN_SELLER_NAME", default_value = "Tarn")]
+    seller_name: String,
+    /// Its lines, with a semicolon between two.
+    #[arg(long, env = "TARN_SELLER_ADDRESS", value_delimiter = ';')]
+    seller_address: Vec<String>,
+    #[arg(long, env = "TARN_SELLER_TAX_ID")]
+    seller_tax_id: Option<String>,
+    #[arg(long, env = "TARN_SELLER_EMAIL")]
+    seller_email: Option<String>,
+}
+
+fn seller_code(text: &str) -> Result<String, String> {
+    let legal = text.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit());
+    if legal && (1..=16).contains(&text.len()) {
+        Ok(text.to_owned())
+    } else {
+        Err("1 to 16 of A-Z and 0-9".to_owned())
+    }
+}
+
+impl From<Issuer> for Seller {
+    fn from(issuer: Issuer) -> Self {
+        let party = Party {
+            name: issuer.seller_name,
+            address: issuer.seller_address.iter().map(|line| line.trim().to_owned()).collect(),
+            tax_id: issuer.seller_tax_id,
+            email: issuer.seller_email,
+        };
+        Self { code: issuer.seller_code, party }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -149,10 +190,11 @@ async fn run(command: Command) -> anyhow::Result<()> {
     let database_url = database_url.filter(|url| !url.is_empty());
     let config = Config { database_url, ..Config::local(data_dir) };
     match command.action {
-        Action::Serve { listen, local_payments, four_eyes_above, failpoint } => {
+        Action::Serve { listen, local_payments, four_eyes_above, failpoint, seller } => {
             let credits = CreditRules { alone_max: four_eyes_above, ..config.credits };
-            let server =
-                serve::serve(Config { listen, local_payments, credits, failpoint, ..config }).await?;
+            let seller = seller.into();
+            let config = Config { listen, local_payments, credits, failpoint, seller, ..config };
+            let server = serve::serve(config).await?;
             until_told_to_stop().await?;
             server.stop().await;
         }

@@ -6,7 +6,9 @@ use super::client::{Answer, Client};
 /// One segment's line of the bill.
 pub(super) struct Charge {
     pub segment: String,
-    pub card: String,
+    /// Its UUID; `None`: this is the disk.
+    pub card: Option<String>,
+    size_gib: i64,
     pub seconds: i64,
     pub ended: bool,
     rate_micros: i64,
@@ -42,7 +44,8 @@ pub(super) async fn charges(customer: &Client, instance: &str) -> Result<Vec<Cha
         if line.text("/instance_id")? == instance {
             own.push(Charge {
                 segment: line.text("/id")?.to_owned(),
-                card: line.text("/primary_gpu_uuid")?.to_owned(),
+                card: line.text("/primary_gpu_uuid").ok().map(str::to_owned),
+                size_gib: line.at("/size_gib").ok().and_then(serde_json::Value::as_i64).unwrap_or(0),
                 seconds: line.at("/seconds")?.as_i64().unwrap_or(0),
                 ended: line.at("/ended_at").is_ok_and(|ended| !ended.is_null()),
                 rate_micros: line.micros("/rate_per_hour")?,
@@ -72,6 +75,11 @@ pub(super) async fn ledger(customer: &Client) -> Result<Vec<Movement>, DemoError
     answer.list("/items")?.iter().map(line).collect()
 }
 
+/// The lines of cards.
+pub(super) fn cards(charges: &[Charge]) -> impl Iterator<Item = &Charge> + Clone {
+    charges.iter().filter(|charge| charge.card.is_some())
+}
+
 /// What the bill says these segments cost.
 pub(super) fn charged(charges: &[Charge]) -> i64 {
     charges.iter().map(|charge| charge.amount_micros).sum()
@@ -89,9 +97,10 @@ pub(super) fn paid(ledger: &[Movement], charges: &[Charge]) -> i64 {
 }
 
 pub(super) fn charge_rows(charges: &[Charge]) -> Vec<Vec<String>> {
-    let heading = ["billed card", "seconds", "rate per hour", "amount"].map(str::to_owned).to_vec();
+    let heading = ["billed", "seconds", "rate per hour", "amount"].map(str::to_owned).to_vec();
     let row = |charge: &Charge| {
-        vec![charge.card.clone(), charge.seconds.to_string(), charge.rate.clone(), charge.amount.clone()]
+        let what = charge.card.clone().unwrap_or_else(|| format!("disk, {} GiB", charge.size_gib));
+        vec![what, charge.seconds.to_string(), charge.rate.clone(), charge.amount.clone()]
     };
     std::iter::once(heading).chain(charges.iter().map(row)).collect()
 }

@@ -180,7 +180,17 @@ impl Teller<'_> {
 
     async fn stop(&mut self, id: &str) -> Result<(), DemoError> {
         let key = format!("demo-{:032x}", self.entropy.bits());
-        self.customer.post_once(&format!("/v1/instances/{id}/actions/stop"), json!({}), &key).await?;
+        let stopping =
+            self.customer.post_once(&format!("/v1/instances/{id}/actions/stop"), json!({}), &key).await?;
+        for kept in stopping.list("/keeps_costing")? {
+            let kept = Answer { call: stopping.call.clone(), body: kept.clone() };
+            screen::step(&format!(
+                "what keeps costing while it is stopped: its disk of {} GiB, {} an hour; {} ends it",
+                kept.whole("/size_gb")?,
+                kept.amount("/per_hour")?,
+                kept.text("/ends_with")?
+            ));
+        }
         self.customer.get(&format!("/v1/instances/{id}/wait?state=stopped&timeout={READY_SECONDS}")).await?;
         screen::step("stopped; the agent proved that nothing is left, and the cards are free again");
         Ok(())
@@ -191,8 +201,8 @@ impl Teller<'_> {
         let bill = self
             .until("the bill to be settled", SETTLED_SECONDS, async |customer| {
                 let charges = bill::charges(customer, &id).await?;
-                let settled =
-                    !charges.is_empty() && charges.iter().all(|charge| charge.ended && charge.seconds > 0);
+                let settled = bill::cards(&charges).next().is_some()
+                    && bill::cards(&charges).all(|card| card.ended && card.seconds > 0);
                 if !settled {
                     return Ok(None);
                 }
@@ -214,10 +224,10 @@ impl Teller<'_> {
             verified_bytes: seen.witness.verified_bytes,
             allocated_bytes: seen.witness.allocated_bytes,
             donors: seen.donors,
-            segments: u64::try_from(charges.len()).unwrap_or(0),
+            segments: u64::try_from(bill::cards(&charges).count()).unwrap_or(0),
             billed_micros: bill::paid(&ledger, &charges),
             expected_micros: charges.iter().map(bill::Charge::expected_micros).sum(),
-            on_primary: charges.iter().all(|charge| charge.card == rented.primary),
+            on_primary: bill::cards(&charges).all(|card| card.card.as_ref() == Some(&rented.primary)),
             primary_bytes: seen.primary_bytes,
         })
     }

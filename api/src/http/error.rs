@@ -53,12 +53,14 @@ codes! {
     NotFound = "not_found", NOT_FOUND, "There is no such thing";
     RouteNotFound = "route_not_found", NOT_FOUND, "There is no such route";
     MethodNotAllowed = "method_not_allowed", METHOD_NOT_ALLOWED, "This route does not take this method";
+    NotAcceptable = "not_acceptable", NOT_ACCEPTABLE, "It does not come in that format";
     WaitTimedOut = "wait_timed_out", REQUEST_TIMEOUT, "The state was not reached in time";
     WrongState = "wrong_state", CONFLICT, "Its state does not allow this";
     AlreadyExists = "already_exists", CONFLICT, "It exists already";
     InUse = "in_use", CONFLICT, "It is in use";
     KeyInFlight = "idempotency_key_in_flight", CONFLICT, "The first call with this Idempotency-Key is still running";
     NoCapacity = "no_capacity", CONFLICT, "No host can serve this now";
+    NothingToInvoice = "nothing_to_invoice", CONFLICT, "There is nothing that is not on an invoice already";
     ChangedMeanwhile = "changed_meanwhile", CONFLICT, "Someone else changed it; read again";
     BodyTooLarge = "body_too_large", PAYLOAD_TOO_LARGE, "The request body is too large";
     UnsupportedMediaType = "unsupported_media_type", UNSUPPORTED_MEDIA_TYPE, "Send application/json";

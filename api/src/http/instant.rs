@@ -18,6 +18,13 @@ impl From<Timestamp> for Instant {
     }
 }
 
+impl std::fmt::Display for Instant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let at = jiff::Timestamp::from_microsecond(self.0.as_micros()).map_err(|_| std::fmt::Error)?;
+        write!(f, "{at:.6}")
+    }
+}
+
 impl Serialize for Instant {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let at = jiff::Timestamp::from_microsecond(self.0.as_micros()).map_err(serde::ser::Error::custom)?;

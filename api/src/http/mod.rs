@@ -20,13 +20,17 @@ pub mod admin;
 pub mod agent;
 pub mod amount;
 pub mod api_keys;
+pub mod billing;
+pub mod billing_details;
 pub mod charges;
 pub mod envelope;
 pub mod error;
 pub mod extract;
+pub mod format;
 pub mod health;
 pub mod instances;
 pub mod instant;
+pub mod invoices;
 pub mod ledger;
 pub mod offers;
 pub mod once;
@@ -34,6 +38,7 @@ pub mod rate_limit;
 pub mod sessions;
 pub mod ssh_keys;
 pub mod status_page;
+pub mod table;
 pub mod tenants;
 pub mod top_ups;
 pub mod wallet;
@@ -50,6 +55,9 @@ fn documented() -> OpenApiRouter<AppState> {
         .merge(wallet::routes())
         .merge(top_ups::routes())
         .merge(charges::routes())
+        .merge(billing::routes())
+        .merge(billing_details::routes())
+        .merge(invoices::routes())
         .merge(ledger::routes())
         .merge(admin::hosts::routes())
         .merge(admin::gpus::routes())

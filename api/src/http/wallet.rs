@@ -3,9 +3,11 @@
 use axum::extract::State;
 use serde::Serialize;
 use tarn_billing::account::AccountKind;
+use tarn_billing::exhaustion::HORIZON_SECONDS;
 use tarn_billing::money::{Micros, OutOfRange};
-use tarn_billing::rate;
+use tarn_billing::rate::{self, Rate};
 use tarn_protocol::ids::GrantId;
+use tarn_protocol::units::Timestamp;
 use tarn_rows::wallet::{GrantRow, WalletRow};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -33,11 +35,25 @@ struct WalletDocument {
     credit: Amount,
     /// Reserved for instances that are starting.
     held: Amount,
-    /// What the running instances cost together.
+    /// What cards and disks cost together.
     burn_per_hour: Amount,
-    /// When the wallet is empty if nothing changes.
+    /// When the wallet is empty if nothing changes; what runs stops then. Absent: nothing costs, or the money outlasts years.
     exhausts_at: Option<Instant>,
+    /// From now to `exhausts_at`.
+    #[schema(example = 15_000)]
+    seconds_left: Option<i64>,
+    /// The credit that expires next, if any of it is left.
+    next_expiry: Option<NextExpiryDocument>,
     grants: Vec<GrantDocument>,
+}
+
+/// Credit that is lost unless it is used before.
+#[derive(Debug, Serialize, ToSchema)]
+struct NextExpiryDocument {
+    #[schema(value_type = String, example = "grn_01jf3z6v5w9x8y7z6a5b4c3d2e")]
+    grant_id: GrantId,
+    remaining: Amount,
+    expires_at: Instant,
 }
 
 /// One bucket of the wallet, in the order in which they were given.
@@ -75,20 +91,34 @@ impl From<FundingError> for ApiError {
     }
 }
 
-fn document(wallet: WalletRow) -> Result<WalletDocument, OutOfRange> {
+fn document(wallet: WalletRow, now: Timestamp) -> Result<WalletDocument, OutOfRange> {
     let of = |kind: AccountKind| {
         let rows = wallet.balances.iter().filter(move |row| row.kind == kind);
         Micros::checked_sum(rows.map(|row| row.posted_micros))
     };
     let (cash, credit) = (of(AccountKind::WalletCash)?, of(AccountKind::WalletPromo)?);
     let held = Micros::checked_sum(wallet.balances.iter().map(|row| row.held_micros))?;
+    // Computed when the burn last changed; what is further away than anyone forecasts has no end.
+    let endless = now.plus_seconds(HORIZON_SECONDS / 2);
+    let ends = wallet.burning.iter().filter(|row| row.micros_per_hour > Rate::ZERO);
+    let exhausts_at = ends.filter_map(|row| row.exhausts_at.filter(|until| *until < endless)).min();
+    let left = wallet.grants.iter().filter(|grant| grant.remaining_micros > Micros::ZERO);
+    let expiring = left.filter_map(|grant| Some((grant.expires_at.filter(|at| *at > now)?, grant)));
+    let next_expiry =
+        expiring.min_by_key(|(at, grant)| (*at, &grant.id)).map(|(at, grant)| NextExpiryDocument {
+            grant_id: grant.id.clone(),
+            remaining: grant.remaining_micros.into(),
+            expires_at: at.into(),
+        });
     Ok(WalletDocument {
         available: cash.checked_add(credit)?.checked_sub(held)?.into(),
         cash: cash.into(),
         credit: credit.into(),
         held: held.into(),
         burn_per_hour: rate::hourly_burn(wallet.burning.iter().map(|row| row.micros_per_hour))?.into(),
-        exhausts_at: wallet.burning.iter().filter_map(|row| row.exhausts_at).min().map(Instant),
+        exhausts_at: exhausts_at.map(Instant),
+        seconds_left: exhausts_at.map(|until| (until.micros_since(now) / 1_000_000).max(0)),
+        next_expiry,
         grants: wallet.grants.into_iter().map(GrantDocument::from).collect(),
     })
 }
@@ -102,5 +132,5 @@ async fn get_wallet(
     caller: TenantCaller<may::WalletRead>,
 ) -> ApiResult<Json<WalletDocument>> {
     let wallet = state.store.reader().await?.wallet(caller.scope()).await?;
-    Ok(Json(document(wallet).map_err(ApiError::internal)?))
+    Ok(Json(document(wallet, state.clock.now()).map_err(ApiError::internal)?))
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use tarn_protocol::ids::TenantId;
 use tarn_protocol::units::Timestamp;
 use tarn_rows::TenantScope;
+use tarn_store::{StoreError, Tx};
 
 use super::claim::Claim;
 use super::{Report, WorkError};
@@ -16,9 +17,8 @@ use crate::state::AppState;
 const SEGMENTS_MAX: u32 = 500;
 
 pub async fn tick(state: &AppState, claim: Claim, now: Timestamp) -> Result<Report, WorkError> {
-    let due =
-        state.store.read(move |tx| Box::pin(async move { tx.segments_exhausted(now, SEGMENTS_MAX).await }));
-    let tenants: BTreeSet<TenantId> = due.await?.into_iter().map(|segment| segment.tenant_id).collect();
+    let due = state.store.read(move |tx| Box::pin(async move { due(tx, now).await }));
+    let tenants = due.await?;
     let mut report = Report::default();
     for tenant in tenants {
         report.seen += 1;
@@ -32,6 +32,13 @@ pub async fn tick(state: &AppState, claim: Claim, now: Timestamp) -> Result<Repo
         }
     }
     Ok(report)
+}
+
+/// Tenants with a card or a disk that is not paid any more.
+async fn due(tx: &mut Tx, now: Timestamp) -> Result<BTreeSet<TenantId>, StoreError> {
+    let cards = tx.segments_exhausted(now, SEGMENTS_MAX).await?;
+    let disks = tx.tenants_with_exhausted_disks(now, SEGMENTS_MAX).await?;
+    Ok(cards.into_iter().map(|segment| segment.tenant_id).chain(disks).collect())
 }
 
 async fn close(state: &AppState, claim: Claim, tenant: &TenantId, now: Timestamp) -> Result<u32, WorkError> {

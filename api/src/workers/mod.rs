@@ -7,6 +7,7 @@
 mod claim;
 mod exhaust;
 mod forget;
+mod invoice;
 mod reconcile;
 mod run;
 mod settle;
@@ -21,6 +22,7 @@ use tarn_store::StoreError;
 
 use crate::app::act;
 use crate::app::instances::claim::ClaimError;
+use crate::app::invoices::issue::IssueError;
 use crate::app::metering::expire::ExpireFailed;
 use crate::app::metering::purse::CorruptMoney;
 use crate::app::metering::settle::SettleFailed;
@@ -33,10 +35,12 @@ pub enum Worker {
     Settle,
     Exhaust,
     Forget,
+    Invoice,
 }
 
 impl Worker {
-    pub const ALL: [Self; 5] = [Self::Sweep, Self::Reconcile, Self::Settle, Self::Exhaust, Self::Forget];
+    pub const ALL: [Self; 6] =
+        [Self::Sweep, Self::Reconcile, Self::Settle, Self::Exhaust, Self::Forget, Self::Invoice];
 
     pub const fn name(self) -> &'static str {
         match self {
@@ -45,6 +49,7 @@ impl Worker {
             Self::Settle => "settle",
             Self::Exhaust => act::EXHAUST,
             Self::Forget => "forget",
+            Self::Invoice => "invoice",
         }
     }
 
@@ -56,6 +61,7 @@ impl Worker {
             Self::Sweep => Duration::from_secs(2),
             Self::Settle => Duration::from_secs(5),
             Self::Forget => Duration::from_mins(1),
+            Self::Invoice => Duration::from_mins(1),
         }
     }
 }
@@ -88,4 +94,6 @@ pub enum WorkError {
     Settle(#[from] SettleFailed),
     #[error(transparent)]
     Expire(#[from] ExpireFailed),
+    #[error(transparent)]
+    Invoice(#[from] IssueError),
 }

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::claim::Claim;
-use super::{Report, WorkError, Worker, exhaust, forget, reconcile, settle, sweep};
+use super::{Report, WorkError, Worker, exhaust, forget, invoice, reconcile, settle, sweep};
 use crate::state::AppState;
 use crate::wakeups::Topic;
 
@@ -19,6 +19,7 @@ pub async fn tick(state: &AppState, claim: Claim, now: Timestamp) -> Result<Repo
         Worker::Settle => settle::tick(state, claim, now).await,
         Worker::Exhaust => exhaust::tick(state, claim, now).await,
         Worker::Forget => forget::tick(state, claim, now).await,
+        Worker::Invoice => invoice::tick(state, claim, now).await,
     };
     match done {
         Err(WorkError::Fenced { .. }) => {

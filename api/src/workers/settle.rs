@@ -49,6 +49,7 @@ pub async fn tick(state: &AppState, claim: Claim, now: Timestamp) -> Result<Repo
 /// Tenants with something to settle, or with credit that is over.
 async fn due(tx: &mut Tx, since: Timestamp, now: Timestamp) -> Result<Vec<TenantId>, StoreError> {
     let mut tenants = tx.tenants_that_cost(since).await?;
+    tenants.extend(tx.tenants_with_disks_that_cost(since).await?);
     tenants.extend(tx.grants_expired(now).await?.into_iter().map(|grant| grant.tenant_id));
     tenants.sort();
     tenants.dedup();

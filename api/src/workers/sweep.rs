@@ -18,9 +18,12 @@ use crate::app::act::{Act, RECONCILE};
 use crate::app::agents::accept_report::UNREACHABLE;
 use crate::app::instances::change;
 use crate::app::instances::dossier::Dossier;
-use crate::app::metering::exhaustion;
+use crate::app::metering::{exhaustion, storage};
 use crate::app::operators::credits;
 use crate::state::AppState;
+
+/// Instances ended in one tick because nobody pays for their disk.
+const DISKS_MAX: u32 = 100;
 
 pub async fn tick(state: &AppState, claim: Claim, now: Timestamp) -> Result<Report, WorkError> {
     let act = Act::at(state, now);
@@ -33,6 +36,7 @@ pub async fn tick(state: &AppState, claim: Claim, now: Timestamp) -> Result<Repo
                 let mut report = Report::default();
                 flag_silent_hosts(tx, &mut act, &mut report).await?;
                 end_times_to_live(tx, &mut act, &mut report).await?;
+                end_unpaid_disks(tx, &mut act, &mut report).await?;
                 expire_holds(tx, &mut act, &mut report).await?;
                 report.changed += credits::expire(tx, act.now).await?;
                 exhaustion::rearm_changed(tx, &mut act).await?;
@@ -80,6 +84,19 @@ async fn end_times_to_live(tx: &mut Tx, act: &mut Act, report: &mut Report) -> R
         report.changed += 1;
         let mut dossier = Dossier::load(tx, row).await?;
         change::terminate(tx, act, &mut dossier, ReasonCode::TtlReached).await?;
+    }
+    Ok(())
+}
+
+/// A disk that nobody has paid for since long goes, and its instance with it.
+async fn end_unpaid_disks(tx: &mut Tx, act: &mut Act, report: &mut Report) -> Result<(), StoreError> {
+    let unpaid_before = act.now.plus_seconds(-storage::KEPT_SECONDS);
+    for id in tx.disks_unpaid_since(unpaid_before, DISKS_MAX).await? {
+        report.seen += 1;
+        let Some(row) = tx.instance_of_any_tenant(&id).await? else { continue };
+        let mut dossier = Dossier::load(tx, row).await?;
+        change::terminate(tx, act, &mut dossier, ReasonCode::BalanceExhausted).await?;
+        report.changed += 1;
     }
     Ok(())
 }

@@ -35,6 +35,7 @@ pub async fn ids(api: &Api, owner: &Person) -> Ids {
         ("ssh_key_id", text(&ssh_key["id"])),
         ("instance_id", instance_id),
         ("charge_id", charge_id),
+        ("invoice_id", invoice(api, owner).await),
         ("top_up_id", text(&top_up["id"])),
     ])
 }
@@ -50,10 +51,22 @@ async fn running_instance(api: &Api, owner: &Person) -> (String, String) {
     let made = api.post_once(&owner.access, "/v1/instances", "foreign", order).await.is(201);
     workers::tick_all(api.server.state(), api.clock.now()).await.unwrap();
     host.step(api, api.clock.now()).await;
+    api.clock.advance_seconds(10);
+    host.step(api, api.clock.now()).await;
     workers::tick_all(api.server.state(), api.clock.now()).await.unwrap();
-    let charges = api.get(&owner.access, "/v1/charges").await.is(200);
+    let charges = api.get(&owner.access, "/v1/charges?item=gpu").await.is(200);
     let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
     (text(&made["id"]), text(&charges["items"][0]["id"]))
+}
+
+/// An invoice of `owner`: the seconds of the running instance so far.
+async fn invoice(api: &Api, owner: &Person) -> String {
+    let period_to = serde_json::to_value(tarn_api::http::instant::Instant(api.clock.now())).unwrap();
+    let issued = api
+        .post_once(&owner.access, "/v1/invoices", "foreign-invoice", json!({"period_to": period_to}))
+        .await
+        .is(201);
+    issued["id"].as_str().unwrap().to_owned()
 }
 
 /// An id of the right form that names nothing.
@@ -65,6 +78,7 @@ pub fn absent(parameter: &str, body: &str) -> String {
         "ssh_key_id" => "ssh",
         "top_up_id" => "trf",
         "charge_id" => "seg",
+        "invoice_id" => "inv",
         "instance_id" => "ins",
         "host_id" => "hst",
         "credit_id" => "crq",

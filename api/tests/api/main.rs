@@ -17,6 +17,7 @@ mod demo;
 mod fleet;
 mod foreign;
 mod idempotency;
+mod invoices;
 mod money;
 mod openapi;
 mod operators;

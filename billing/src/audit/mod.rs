@@ -23,9 +23,8 @@
 //! * **A transfer kind**: add it to [`TransferKind::joins`](crate::transfer::TransferKind::joins) and to
 //!   [`movements::Effect::of`], an exhaustive match that says what the kind does to the grant it names. Nothing else.
 //! * **An account kind**: [`AccountKind`](crate::account::AccountKind) alone; totals are kept for each of them.
-//! * **Another thing that is billed by time** (storage): give it segments of the same shape, with whatever is metered as the owner of
-//!   its spans, and stream them through the same passes. Where its evidence is not a host's report, make [`segments::EvidenceFact`]s
-//!   of what proves it.
+//! * **Another thing that is billed by time**: give it segments of the same shape, with a meter of its own, and stream them through the
+//!   same passes, as disks are. A disk has no evidence of a host: what the control plane witnessed covers all of its window.
 //! * **A new derived column**: compare it in the pass that already streams its row, and plant a wrong value in the store's test
 //!   (`every_corruption_is_named`), which has one line for each check.
 

@@ -13,6 +13,7 @@ use super::difference::{Difference, Rule, same, shown};
 use super::spans::{Spans, millis_before};
 use crate::coverage::{Coverage, INTERVALS_MAX};
 use crate::evidence::LATE_MAX_MICROS;
+use crate::meter::Meter;
 use crate::money::Micros;
 use crate::price::{Price, PriceBook};
 use crate::rate::Seconds;
@@ -169,7 +170,8 @@ impl Segments {
             price.version,
             terms.price_version,
         )?;
-        same(Rule::SegmentPrice, row, "rate per hour", price.rate.hourly(), terms.rate.hourly())
+        let whole = i128::from(price.rate.hourly().get()) * i128::from(terms.meter.quantity());
+        same(Rule::SegmentPrice, row, "rate per hour", whole, i128::from(terms.rate.hourly().get()))
     }
 }
 
@@ -254,10 +256,16 @@ impl Replay {
         let row = || self.row();
         same(Rule::Charge, row, "micros settled", owed, i128::from(self.fact.settled.micros.get()))?;
         same(Rule::Charge, row, "micros that its transfers charged", owed, self.posted)?;
-        Ok(seconds - settled)
+        // Free seconds wait for nobody's money.
+        let free = self.fact.terms.rate.hourly() == Micros::ZERO;
+        Ok(if free { 0 } else { seconds - settled })
     }
 
     fn covered_by_evidence(&mut self) -> Result<(), Difference> {
+        if let Meter::Disk { .. } = self.fact.terms.meter {
+            // The control plane itself witnessed its beginning and its end: every moment between is proven.
+            self.spans.add(0, u64::MAX);
+        }
         let derived = self.spans.union();
         let stored = self.fact.covered.intervals();
         if derived == stored {

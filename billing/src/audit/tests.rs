@@ -14,6 +14,7 @@ use super::{Audited, Auditor, Counted, Difference, Rule};
 use crate::account::Account;
 use crate::funds::Funds;
 use crate::grant::{Grant, GrantKind, GrantTerms};
+use crate::meter::Meter;
 use crate::money::Micros;
 use crate::price::{Price, PriceBook, PriceVersion};
 use crate::rate::Rate;
@@ -71,7 +72,7 @@ fn open() -> Segment {
         instance_id: InstanceId::new(OPENED, 7),
         generation: Generation::new(1),
         offer_id: "pool-96".parse().unwrap(),
-        primary: GpuUuid::from_bytes([7; 16]),
+        meter: Meter::Card(GpuUuid::from_bytes([7; 16])),
         price_version: PriceVersion::FIRST,
         rate: price().rate,
         anchor: Anchor { at: OPENED, boot_id: BootId::new("boot"), mono_ms: MonoMillis::new(ANCHOR_MS) },
@@ -147,7 +148,7 @@ fn books(first_micros: i64, reports: &[(u64, u64)], settled_at: &[i64]) -> Books
             boot_id: BootId::new("boot"),
             instance_id: segment.terms().instance_id.clone(),
             generation: Generation::new(1),
-            primary: segment.terms().primary.clone(),
+            primary: segment.terms().meter.card().unwrap().clone(),
             from_mono_ms: MonoMillis::new(*from),
             to_mono_ms: MonoMillis::new(*to),
             excused_ms: 0,
@@ -253,6 +254,7 @@ fn count(books: &mut Books) {
         grants: all(books.grants.len()),
         holds_pending: all(books.holds.len()),
         segments: all(books.segments.len()),
+        disks: 0,
     };
 }
 

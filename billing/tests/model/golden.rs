@@ -1,13 +1,15 @@
 //! The golden vector and single properties: M4, M9, M11, M16, M17, M19.
 
 use proptest::prelude::*;
-use tarn_billing::charge::{BucketWidth, buckets};
+use tarn_billing::charge::{BucketWidth, ChargeLine, buckets};
 use tarn_billing::evidence::{Applied, LATE_MAX_MICROS, RefusedEvidence};
 use tarn_billing::exhaustion::{Runway, forecast};
 use tarn_billing::grant::GrantKind;
+use tarn_billing::invoice::UsageLine;
 use tarn_billing::money::Micros;
+use tarn_billing::price::{Price, PriceVersion};
 use tarn_billing::rate::{Rate, Seconds};
-use tarn_billing::segment::{Anchor, CloseReason, InvalidSegment};
+use tarn_billing::segment::{Anchor, CloseReason, InvalidSegment, Segment, Settled};
 use tarn_billing::settlement::settle;
 use tarn_billing::transfer::{InvalidTransfer, TransferKind};
 use tarn_protocol::control::UsageEvidence;
@@ -15,7 +17,7 @@ use tarn_protocol::ids::TransferId;
 use tarn_protocol::units::{BootId, Generation, MonoMillis};
 
 use crate::ledger::Ledger;
-use crate::world::{Run, at, card, grant, offer};
+use crate::world::{Run, at, card, disk, grant, offer};
 
 fn run() -> Run {
     Run { instance: 1, generation: 1, offer: 0, primary: 3, ready: 0, skew: 77_000 }
@@ -206,5 +208,89 @@ proptest! {
         prop_assert!(anchor.at >= at(bound));
         prop_assert_eq!(anchor.instant_of(report), at(received).max(anchor.at));
         prop_assert_eq!(anchor.mono_at(anchor.instant_of(report)), report.max(anchor.mono_ms));
+    }
+
+    #[test]
+    fn buckets_of_every_width_sum_to_the_line(
+        hourly in 1i64..1_000_000_000, gib in 1u32..1_000, opened in 0i64..40_000_000_000, lasts in 0i64..90_000_000_000i64,
+        gap in (0i64..80_000_000_000, 1i64..5_000_000), cuts in prop::collection::vec(0i64..140_000_000_000, 0..6),
+    ) {
+        // A disk over up to three years, and a card with a gap in its evidence, settled whole.
+        let price = Price {
+            offer_id: offer(0),
+            version: PriceVersion::FIRST,
+            rate: Rate::per_hour(Micros::new(hourly)).unwrap(),
+            effective_from: at(0),
+        };
+        let disk = disk(gib, &price, opened).close(at(opened + lasts), CloseReason::Terminated).unwrap();
+        let mut card = run().open(&price, 0);
+        for (seq, from, to) in [(0, 0, gap.0), (1, gap.0 + gap.1, 100_000_000_000)] {
+            card.apply(&run().evidence(seq, from, to, 0), at(100_000_000_000)).unwrap();
+        }
+        let end = at(140_000_000_000);
+        let whole = |segment: Segment| {
+            let seconds = segment.confirmed(end);
+            let after = Settled { seconds, micros: segment.terms().rate.charged(seconds) };
+            segment.settle_to(Settled::default(), after).unwrap()
+        };
+        let segments = [whole(disk), whole(card)];
+        let lines: Vec<ChargeLine> = segments.iter().map(ChargeLine::of).collect();
+        prop_assert_eq!(lines[0].seconds.get(), lasts / 1000, "every moment of a disk counts");
+        let sums = |ranges: &[(i64, i64)], width| {
+            let (mut seconds, mut micros) = (0, 0);
+            for (from, to) in ranges.iter().filter(|(from, to)| from < to) {
+                for bucket in buckets(&segments, width, at(*from), at(*to)).unwrap() {
+                    (seconds, micros) = (seconds + bucket.seconds.get(), micros + bucket.amount.get());
+                }
+            }
+            (seconds, micros)
+        };
+        let expected = (
+            lines.iter().map(|line| line.seconds.get()).sum::<i64>(),
+            lines.iter().map(|line| line.amount.get()).sum::<i64>(),
+        );
+        let mut cuts = [vec![0, 140_000_000_000], cuts].concat();
+        cuts.sort_unstable();
+        let ranges: Vec<(i64, i64)> = cuts.windows(2).map(|pair| (pair[0], pair[1])).collect();
+        for width in [BucketWidth::Day, BucketWidth::Week, BucketWidth::Month, BucketWidth::Year] {
+            prop_assert_eq!(sums(&ranges, width), expected, "{:?}", width);
+        }
+    }
+
+    #[test]
+    fn invoices_take_every_settled_second_once_however_late_it_is_proven(
+        hourly in 1i64..1_000_000_000, steps in prop::collection::vec((0i64..9_000_000, 0i64..900_000, 0i64..1_000_000), 1..12),
+    ) {
+        let price = Price {
+            offer_id: offer(0),
+            version: PriceVersion::FIRST,
+            rate: Rate::per_hour(Micros::new(hourly)).unwrap(),
+            effective_from: at(0),
+        };
+        let (mut segment, mut invoiced, mut billed, mut now) = (run().open(&price, 0), Seconds::ZERO, 0, 0);
+        // The last period ends after everything that can be proven.
+        let last = (0, 0, 20_000_000);
+        for (seq, (from, length, later)) in (0..).zip(steps.into_iter().chain([last])) {
+            now += later;
+            segment.apply(&run().evidence(seq, from, from + length, 0), at(now)).unwrap();
+            let seconds = segment.confirmed(at(now));
+            let after = Settled { seconds, micros: segment.terms().rate.charged(seconds) };
+            let before = segment.settled();
+            segment = segment.settle_to(before, after).unwrap();
+            let period_to = at(now - later / 2);
+            let taken = UsageLine::next(&segment, String::new(), invoiced, period_to);
+            if let Some(line) = taken {
+                prop_assert_eq!(line.from, invoiced);
+                prop_assert!(line.to > line.from && line.to <= segment.settled().seconds);
+                prop_assert_eq!(line.span().1.get() - line.span().0.get(), line.amount.get());
+                billed += line.amount.get();
+                invoiced = line.to;
+            }
+        }
+        let rest = UsageLine::next(&segment, String::new(), invoiced, at(now));
+        billed += rest.as_ref().map_or(0, |line| line.amount.get());
+        prop_assert_eq!(billed, segment.settled().micros.get());
+        let again = UsageLine::next(&segment, String::new(), segment.settled().seconds, at(1 << 40));
+        prop_assert_eq!(again, None, "nothing is taken twice");
     }
 }

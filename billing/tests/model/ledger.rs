@@ -187,7 +187,7 @@ impl Ledger {
         for one in self.segments.values() {
             let end = one.ended_at().unwrap_or(far);
             let clash = self.segments.values().find(|other| {
-                let shares = one.terms().primary == other.terms().primary
+                let shares = one.terms().meter == other.terms().meter
                     || (one.terms().instance_id == other.terms().instance_id
                         && one.terms().offer_id == other.terms().offer_id);
                 let overlaps = one.opened_at() < other.ended_at().unwrap_or(far) && other.opened_at() < end;

@@ -3,6 +3,7 @@
 
 use tarn_billing::charge::{BucketWidth, ChargeLine, buckets};
 use tarn_billing::grant::GrantKind;
+use tarn_billing::meter::Meter;
 use tarn_billing::money::Micros;
 use tarn_billing::rate::{Rate, Seconds};
 use tarn_billing::segment::{CloseReason, Segment};
@@ -225,7 +226,10 @@ fn check(ledger: &Ledger, stories: &[Story], changes: &[PriceChange], rates: [Ra
         let billed: i64 = of_run.iter().map(|line| line.seconds.get()).sum();
         let charged: i64 = of_run.iter().map(|line| line.amount.get()).sum();
         assert_eq!((billed, charged), (seconds, micros), "M6, M10, B9: {story:?}");
-        assert!(of_run.iter().all(|line| line.primary == card(story.run.primary)), "M12: {of_run:?}");
+        assert!(
+            of_run.iter().all(|line| line.meter == Meter::Card(card(story.run.primary))),
+            "M12: {of_run:?}"
+        );
         (seconds_in_all, micros_in_all) = (seconds_in_all + seconds, micros_in_all + micros);
     }
     assert_eq!(ledger.revenue(), Micros::new(micros_in_all), "the ledger earned the truth");

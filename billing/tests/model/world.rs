@@ -1,6 +1,7 @@
 //! What the worlds are made of: a seeded source of choices, ids, prices and runs of instances.
 
 use tarn_billing::grant::{Grant, GrantKind, GrantTerms};
+use tarn_billing::meter::Meter;
 use tarn_billing::money::Micros;
 use tarn_billing::price::Price;
 use tarn_billing::rate::Rate;
@@ -121,7 +122,7 @@ impl Run {
             instance_id: InstanceId::new(at(0), self.instance),
             generation: Generation::new(self.generation),
             offer_id: offer(self.offer),
-            primary: card(self.primary),
+            meter: Meter::Card(card(self.primary)),
             price_version: price.version,
             rate: price.rate,
             anchor,
@@ -140,4 +141,20 @@ impl Run {
             excused_ms: u64::try_from(excused).unwrap(),
         }
     }
+}
+
+/// The disk of instance 1, `gib` in size, there from `opened` on.
+pub fn disk(gib: u32, price: &Price, opened: i64) -> Segment {
+    let meter = Meter::Disk { gib };
+    Segment::open(SegmentTerms {
+        id: SegmentId::new(at(opened), 99),
+        tenant_id: tenant(),
+        instance_id: InstanceId::new(at(0), 1),
+        generation: Generation::new(1),
+        offer_id: price.offer_id.clone(),
+        rate: meter.rate_at(price.rate).unwrap(),
+        meter,
+        price_version: price.version,
+        anchor: Anchor::of_control_plane(at(opened)),
+    })
 }

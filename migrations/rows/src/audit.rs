@@ -25,6 +25,8 @@ rows! {
         grants: u64,
         holds_pending: u64,
         segments: u64,
+        /// Among them, of disks.
+        disks: u64,
     }
     /// A transfer with the entries of its two accounts.
     AuditTransferRow / AuditTransferRaw {
@@ -87,7 +89,10 @@ rows! {
         instance_id: InstanceId,
         generation: Generation,
         sku: OfferId,
-        meter_gpu_uuid: GpuUuid,
+        /// Of a card.
+        meter_gpu_uuid: Option<GpuUuid>,
+        /// Of a disk.
+        gib: Option<u32>,
         price_version: PriceVersion,
         micros_per_hour: Rate,
         boot_id: BootId,
@@ -127,7 +132,8 @@ rows! {
     /// A segment as an interval.
     AuditSpanRow / AuditSpanRaw {
         id: SegmentId,
-        meter_gpu_uuid: GpuUuid,
+        /// Of a card.
+        meter_gpu_uuid: Option<GpuUuid>,
         instance_id: InstanceId,
         sku: OfferId,
         boot_id: BootId,

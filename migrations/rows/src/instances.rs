@@ -27,6 +27,16 @@ pub struct LaunchSpec {
     pub host_id: Option<HostId>,
     #[serde(default)]
     pub ssh_keys: Vec<SshKeyId>,
+    /// Of its disk, in GiB.
+    #[serde(default = "disk_gib_default")]
+    pub disk_gib: u32,
+}
+
+/// What every instance gets that asks for nothing else.
+pub const DISK_GIB_DEFAULT: u32 = 20;
+
+const fn disk_gib_default() -> u32 {
+    DISK_GIB_DEFAULT
 }
 
 rows! {

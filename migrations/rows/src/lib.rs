@@ -17,6 +17,7 @@ pub mod gpus;
 pub mod hosts;
 pub mod idempotency;
 pub mod instances;
+pub mod invoices;
 pub mod leases;
 pub mod ledger;
 pub mod links;
@@ -28,6 +29,7 @@ pub mod scope;
 pub mod secrets;
 pub mod segments;
 pub mod sessions;
+pub mod storage;
 pub mod wallet;
 
 pub use page::Page;

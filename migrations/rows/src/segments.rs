@@ -1,6 +1,7 @@
 //! Billable intervals and the evidence for them.
 
 use tarn_billing::coverage::Coverage;
+use tarn_billing::meter::Item;
 use tarn_billing::money::Micros;
 use tarn_billing::price::PriceVersion;
 use tarn_billing::rate::{Rate, Seconds};
@@ -51,5 +52,25 @@ rows! {
         excused_ms: u64,
         segment_id: Option<SegmentId>,
         received_at: Timestamp,
+    }
+}
+
+/// Which segments a bill shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChargeFilter {
+    pub item: Option<Item>,
+    pub instance_id: Option<InstanceId>,
+    /// Of the instance, as it is now.
+    pub label: Option<String>,
+    /// Segments with a moment in half-open `[from, to)`.
+    pub from: Timestamp,
+    pub to: Timestamp,
+}
+
+impl Default for ChargeFilter {
+    /// Everything.
+    fn default() -> Self {
+        let (from, to) = (Timestamp::from_micros(i64::MIN), Timestamp::from_micros(i64::MAX));
+        Self { item: None, instance_id: None, label: None, from, to }
     }
 }

@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tarn_billing::account::AccountKind;
 use tarn_billing::grant::GrantKind;
+use tarn_billing::invoice::InvoiceKind;
 use tarn_billing::money::{Currency, Micros};
 use tarn_billing::price::PriceVersion;
 use tarn_billing::rate::{Rate, Seconds};
@@ -14,8 +15,8 @@ use tarn_billing::transfer::TransferKind;
 use tarn_protocol::hardware::{LinkClass, LinkGrade};
 use tarn_protocol::ids::{
     AccountId, ApiKeyId, CertificateId, CreditRequestId, EventId, GpuUuid, GrantId, HoldId, HostId,
-    InstanceId, JoinTokenId, LeaseId, OfferId, RefreshTokenId, SegmentId, SessionId, SshKeyId, TenantId,
-    TransferId, UserId,
+    InstanceId, InvoiceId, JoinTokenId, LeaseId, OfferId, RefreshTokenId, SegmentId, SessionId, SshKeyId,
+    TenantId, TransferId, UserId,
 };
 use tarn_protocol::units::{BootId, Bytes, Generation, MonoMillis, Sequence, Timestamp};
 use tarn_provisioner::lifecycle::{DesiredState, ReasonCode, State};
@@ -99,6 +100,7 @@ stored_text!(
     HoldId,
     HostId,
     InstanceId,
+    InvoiceId,
     JoinTokenId,
     LeaseId,
     OfferId,
@@ -110,7 +112,7 @@ stored_text!(
     TransferId,
     UserId,
 );
-stored_text!(AccountKind, GrantKind, TransferKind, Currency, CloseReason);
+stored_text!(AccountKind, GrantKind, TransferKind, Currency, CloseReason, InvoiceKind);
 stored_text!(State, DesiredState, ReasonCode);
 
 impl Stored for BootId {

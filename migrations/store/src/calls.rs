@@ -3,6 +3,7 @@
 //! The lists below are the contents of the store. A query's own words are beside its SQL, in `migrations/queries/<noun>.rs`.
 
 mod fleet;
+mod invoices;
 mod money;
 mod operators;
 mod people;

@@ -40,6 +40,17 @@ pub enum Constraint {
     CardOverlap,
     /// Some of the interval is in another segment of the instance and SKU.
     SkuOverlap,
+    /// The disk has an open segment of this SKU.
+    OpenDisk,
+    /// Some of the interval is in another segment of the disk and SKU.
+    DiskOverlap,
+    InvoiceNumber,
+    InvoicePlace,
+    /// The second is on another invoice.
+    InvoicedSecond,
+    CreditPlace,
+    /// The reversal is on another credit note.
+    CreditedReversal,
     MeterEvent,
     HostBoot,
     Eviction,
@@ -103,6 +114,25 @@ const NAMES: &[(Constraint, &str, &str)] = &[
     (Constraint::OpenCard, "one_open_card", "usage_segments.meter_gpu_uuid"),
     (Constraint::CardOverlap, "card_segments_never_overlap", "card_segments_never_overlap"),
     (Constraint::SkuOverlap, "sku_segments_never_overlap", "sku_segments_never_overlap"),
+    (Constraint::OpenDisk, "one_open_disk", "storage_segments.instance_id, storage_segments.sku"),
+    (Constraint::DiskOverlap, "storage_segments_never_overlap", "storage_segments_never_overlap"),
+    (
+        Constraint::InvoiceNumber,
+        "invoices_seller_year_number_key",
+        "invoices.seller, invoices.year, invoices.number",
+    ),
+    (Constraint::InvoicePlace, "invoice_lines_pkey", "invoice_lines.invoice_id, invoice_lines.place"),
+    (
+        Constraint::InvoicedSecond,
+        "invoice_lines_segment_id_from_s_key",
+        "invoice_lines.segment_id, invoice_lines.from_s",
+    ),
+    (
+        Constraint::CreditPlace,
+        "credit_lines_invoice_id_place_key",
+        "credit_lines.invoice_id, credit_lines.place",
+    ),
+    (Constraint::CreditedReversal, "credit_lines_pkey", "credit_lines.transfer_id"),
     (
         Constraint::MeterEvent,
         "meter_events_pkey",
@@ -116,6 +146,11 @@ const NAMES: &[(Constraint, &str, &str)] = &[
     (Constraint::RowId, "credit_requests_pkey", "credit_requests.id"),
     (Constraint::RowId, "instance_plans_pkey", "instance_plans.instance_id"),
     (Constraint::RowId, "placement_turns_pkey", "placement_turns.id"),
+    (Constraint::RowId, "billing_details_pkey", "billing_details.tenant_id"),
+    (Constraint::RowId, "invoice_numbers_pkey", "invoice_numbers.seller, invoice_numbers.year"),
+    (Constraint::RowId, "invoices_pkey", "invoices.id"),
+    (Constraint::RowId, "invoice_runs_pkey", "invoice_runs.period_to"),
+    (Constraint::RowId, "storage_segments_pkey", "storage_segments.id"),
     (Constraint::RowId, "tenants_pkey", "tenants.id"),
     (Constraint::RowId, "users_pkey", "users.id"),
     (Constraint::RowId, "refresh_tokens_pkey", "refresh_tokens.id"),

@@ -129,6 +129,8 @@ ids! {
     GrantId "grn";
     /// Credit that an operator asked for.
     CreditRequestId "crq";
+    /// An invoice or a credit note.
+    InvoiceId "inv";
     /// An API key.
     ApiKeyId "key";
     /// An SSH public key of a tenant.

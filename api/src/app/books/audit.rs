@@ -1,6 +1,8 @@
 //! The audit: streams one snapshot of the database through [`tarn_billing::audit`].
 
 use tarn_billing::audit::{Audited, Auditor, Difference, Rule};
+use tarn_protocol::ids::GpuUuid;
+use tarn_rows::audit::AuditSpanRow;
 use tarn_store::{Store, StoreError, Tx};
 
 use super::facts;
@@ -259,7 +261,11 @@ async fn usages_of(tx: &mut Tx, auditor: &mut Auditor, above: &str, upto: &str) 
     }
 }
 
-/// All segments by card, then all by instance and SKU.
+fn card(row: &AuditSpanRow) -> String {
+    row.meter_gpu_uuid.as_ref().map(GpuUuid::to_string).unwrap_or_default()
+}
+
+/// All segments of cards by card, then all by instance and SKU.
 async fn spans(tx: &mut Tx, auditor: &mut Auditor) -> Result<(), AuditFailed> {
     let (mut pages, mut after) = (Pages::of("segment of a card"), (String::new(), 0, String::new()));
     loop {
@@ -267,10 +273,10 @@ async fn spans(tx: &mut Tx, auditor: &mut Auditor) -> Result<(), AuditFailed> {
         let Some(rows) = pages.read::<_, AuditFailed>(&after.2, read)? else { continue };
         let more = pages.full(&rows);
         if let Some(last) = rows.last() {
-            after = (last.meter_gpu_uuid.to_string(), last.started_at.as_micros(), last.id.to_string());
+            after = (card(last), last.started_at.as_micros(), last.id.to_string());
         }
         for row in rows {
-            auditor.overlaps.span(facts::span(row.meter_gpu_uuid.to_string(), row))?;
+            auditor.overlaps.span(facts::span(card(&row), row))?;
         }
         if !more {
             break;

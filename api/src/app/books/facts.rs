@@ -7,6 +7,7 @@ use tarn_billing::audit::reversals::MovementFact;
 use tarn_billing::audit::segments::{EvidenceFact, SegmentFact, UsageFact};
 use tarn_billing::audit::wallets::{AccountFact, BalanceFact, HoldFact, WalletEntryFact};
 use tarn_billing::grant::GrantTerms;
+use tarn_billing::meter::Meter;
 use tarn_billing::money::Micros;
 use tarn_billing::segment::{Anchor, SegmentTerms, Settled};
 use tarn_rows::audit::{
@@ -25,6 +26,7 @@ pub fn counted(row: &AuditCountsRow) -> Counted {
         grants: row.grants,
         holds_pending: row.holds_pending,
         segments: row.segments,
+        disks: row.disks,
     }
 }
 
@@ -112,7 +114,8 @@ pub fn segment(row: AuditSegmentRow) -> SegmentFact {
         instance_id: row.instance_id,
         generation: row.generation,
         offer_id: row.sku,
-        primary: row.meter_gpu_uuid,
+        // A row of neither kind is a disk of nothing, whose rate no price gives.
+        meter: row.meter_gpu_uuid.map_or(Meter::Disk { gib: row.gib.unwrap_or(0) }, Meter::Card),
         price_version: row.price_version,
         rate: row.micros_per_hour,
         anchor,

@@ -132,6 +132,18 @@ async fn set_state(
     row.phase = None;
     row.terminated_at = (to == State::Terminated).then_some(act.now);
     dossier.plan.progress_at = act.now;
+    match (to, reason) {
+        // Charging ends with the acceptance, whatever the host does.
+        (State::Terminating | State::Terminated, _) => {
+            let accepted = dossier.row.desired_since.min(act.now);
+            metering::storage::close(tx, act, &dossier.row, accepted, CloseReason::Terminated).await?;
+        }
+        // A disk that is gone with its host is of no use to anyone.
+        (State::Failed, Some(ReasonCode::HostLost)) => {
+            metering::storage::close(tx, act, &dossier.row, act.now, CloseReason::HostLost).await?;
+        }
+        _ => {}
+    }
     if matches!(to, State::Stopping | State::Stopped | State::Failed | State::Terminating) {
         void_holds(tx, act, dossier).await?;
         act.rearm.insert(dossier.row.tenant_id.clone());
@@ -199,6 +211,8 @@ async fn open_segment(
     let resumed = last_end.is_some_and(|end| end > dossier.row.desired_since);
     let not_before = if resumed { report.received_at } else { not_before };
     let anchor = Anchor::from_report(report.received_at, boot_id, report.mono_ms, ready_mono_ms, not_before);
+    // Usable from here on, so its disk costs from here on, if that is not charged already.
+    metering::storage::open(tx, act, &dossier.row, anchor.at).await?;
     metering::segments::open(tx, act, &dossier.row, primary, anchor).await?;
     void_holds(tx, act, dossier).await?;
     dossier.segment_boot = Some(report.boot_id.clone());

@@ -5,7 +5,8 @@
 
 use tarn_billing::account::{Account, AccountKind};
 use tarn_billing::gate;
-use tarn_billing::money::Micros;
+use tarn_billing::money::{Micros, OutOfRange};
+use tarn_billing::rate::Rate;
 use tarn_protocol::hardware::{LinkClass, LinkGrade};
 use tarn_protocol::ids::{HoldId, LeaseId, OfferId};
 use tarn_provisioner::fleet::FleetError;
@@ -21,6 +22,7 @@ use super::dossier::Dossier;
 use crate::app::act::Act;
 use crate::app::fleet;
 use crate::app::metering::purse::{CorruptMoney, Purse};
+use crate::app::metering::storage;
 use crate::app::metering::stored::corrupt;
 use crate::app::offers::catalog::{self, Listed};
 use crate::app::offers::shape::{Shape, Wanted};
@@ -78,7 +80,9 @@ pub async fn check(
     if let Err(exceeded) = quota::check(limit, used, shape.charge()) {
         return Ok(Err(exceeded.into()));
     }
-    let rate = price.rate;
+    let disk = storage::starting(tx, &purse.book, &dossier.row, act.now).await?;
+    let rate = price.rate.hourly().checked_add(disk).map_err(CorruptMoney::Amount)?;
+    let rate = Rate::per_hour(rate).map_err(|_| CorruptMoney::Amount(OutOfRange))?;
     let hold = match gate::admit(purse.start_request(&purse.burning(), rate), act.now) {
         Ok(admitted) => admitted.hold,
         Err(refused) => return Ok(Err(refused.into())),
@@ -100,7 +104,7 @@ pub async fn check(
 #[derive(Debug)]
 pub struct Admission {
     pub placed: Placed,
-    /// An hour of its price, on the accounts that keep it back.
+    /// An hour of its price and of its disk's, on the accounts that keep it back.
     pub hold: Vec<(AccountKind, Micros)>,
 }
 

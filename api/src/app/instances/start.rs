@@ -11,11 +11,13 @@ use tarn_rows::{Json, TenantScope};
 use tarn_store::{StoreError, Tx};
 
 use super::change::{ChangeRefused, refuses};
-use super::claim::{self, ClaimError, StartRefused};
+use super::claim::{self, Admission, ClaimError, StartRefused};
 use super::dossier::Dossier;
 use super::{apply, change, wanted};
 use crate::app::act::Act;
+use crate::app::metering::storage;
 use crate::app::metering::stored::corrupt;
+use crate::app::offers::shape::Wanted;
 
 #[derive(Debug, thiserror::Error)]
 pub enum NotStarted {
@@ -42,8 +44,7 @@ pub async fn start(
     if dossier.lease.is_some() {
         return Ok(Err(NotStarted::StillHeld));
     }
-    let sought = wanted(&dossier.row.spec.0, Vec::new());
-    let admission = match claim::check(tx, act, &dossier, &sought).await? {
+    let admission = match check_near_disk(tx, act, &dossier).await? {
         Ok(admission) => admission,
         Err(refused) => return Ok(Err(refused.into())),
     };
@@ -51,6 +52,23 @@ pub async fn start(
     claim::take(tx, act, &mut dossier, &admission).await?;
     started(tx, act, &mut dossier).await?;
     Ok(Ok(dossier.row))
+}
+
+/// On the host that has its disk if that can be; elsewhere, where it begins with an empty one, only if nothing is charged for it.
+async fn check_near_disk(
+    tx: &mut Tx,
+    act: &Act,
+    dossier: &Dossier,
+) -> Result<Result<Admission, StartRefused>, ClaimError> {
+    let anywhere = wanted(&dossier.row.spec.0, Vec::new());
+    let here =
+        Wanted { host_id: dossier.row.host_id.clone().or(anywhere.host_id.clone()), ..anywhere.clone() };
+    let near = claim::check(tx, act, dossier, &here).await?;
+    let full = matches!(near, Err(StartRefused::NoCapacity { .. })) && here != anywhere;
+    if full && !storage::charged(tx, &dossier.scope(), &dossier.row).await? {
+        return claim::check(tx, act, dossier, &anywhere).await;
+    }
+    Ok(near)
 }
 
 /// Ends the run and begins the next on the same cards, which stay the instance's own throughout. The host's fence keeps the old

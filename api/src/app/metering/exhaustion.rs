@@ -8,10 +8,11 @@ use tarn_provisioner::lifecycle::{DesiredState, ReasonCode};
 use tarn_provisioner::reconcile::HostView;
 use tarn_rows::TenantScope;
 use tarn_rows::segments::SegmentRow;
+use tarn_rows::storage::StorageSegmentRow;
 use tarn_store::{StoreError, Tx};
 
 use super::purse::{CorruptMoney, Purse};
-use super::segments;
+use super::{segments, storage};
 use crate::app::act::{Act, EXHAUST};
 use crate::app::instances::apply;
 use crate::app::instances::dossier::Dossier;
@@ -19,12 +20,20 @@ use crate::app::metering::stored::corrupt;
 
 /// Computes the runway again and tells the hosts what changed.
 pub async fn rearm(tx: &mut Tx, act: &mut Act, scope: &TenantScope) -> Result<(), CorruptMoney> {
-    let purse = Purse::load(tx, scope, act.now).await?;
-    let segments = purse.segments.iter().map(|(_, segment)| segment);
-    let until = match forecast(segments, &purse.book, &purse.funds, act.now)? {
+    let mut purse = Purse::load(tx, scope, act.now).await?;
+    if storage::resume(tx, act, scope, &purse).await? {
+        purse = Purse::load(tx, scope, act.now).await?;
+    }
+    let until = match forecast(purse.costing(), &purse.book, &purse.funds, act.now)? {
         Runway::Until(until) => until,
         Runway::Unlimited => act.now.plus_seconds(HORIZON_SECONDS),
     };
+    for (row, segment) in &purse.disks {
+        if segment.state() == SegmentState::Open && !noted(row, until, act.now) {
+            let row = StorageSegmentRow { exhausts_at: Some(until), updated_at: act.now, ..row.clone() };
+            storage::save(tx, scope, row).await?;
+        }
+    }
     let open = purse.segments.into_iter().filter(|(_, segment)| segment.state() == SegmentState::Open);
     for (row, segment) in open {
         let run_until = segment.run_until(until);
@@ -48,6 +57,14 @@ pub async fn rearm(tx: &mut Tx, act: &mut Act, scope: &TenantScope) -> Result<()
     Ok(())
 }
 
+/// Whether a disk's end is noted well enough to be looked at in time: whoever looks computes it again.
+fn noted(row: &StorageSegmentRow, until: Timestamp, now: Timestamp) -> bool {
+    let endless = now.plus_seconds(HORIZON_SECONDS / 2);
+    row.exhausts_at.is_some_and(|known| {
+        known.micros_since(until).abs() < 1_000_000 || (until > endless && known > endless)
+    })
+}
+
 /// Whether the host knows this already. Instants differ by the fraction of a millisecond at which they were computed, what the host
 /// enforces does not; and a runway without an end moves with the clock, which is no change.
 fn told(row: &SegmentRow, run_until: &RunUntil, until: Timestamp, now: Timestamp) -> bool {
@@ -60,13 +77,15 @@ fn told(row: &SegmentRow, run_until: &RunUntil, until: Timestamp, now: Timestamp
 pub async fn close_exhausted(tx: &mut Tx, act: &mut Act, scope: &TenantScope) -> Result<u32, CorruptMoney> {
     tx.lock_tenant(scope).await?;
     let purse = Purse::load(tx, scope, act.now).await?;
-    let segments = purse.segments.iter().map(|(_, segment)| segment);
-    let Runway::Until(until) = forecast(segments, &purse.book, &purse.funds, act.now)? else { return Ok(0) };
+    let Runway::Until(until) = forecast(purse.costing(), &purse.book, &purse.funds, act.now)? else {
+        act.rearm.insert(scope.tenant_id().clone());
+        return Ok(0);
+    };
     if until > act.now {
         act.rearm.insert(scope.tenant_id().clone());
         return Ok(0);
     }
-    let mut stopped = 0;
+    let mut stopped = storage::close_exhausted(tx, scope, &purse, until, act.now).await?;
     for (row, _) in purse.segments.iter().filter(|(_, segment)| segment.state() == SegmentState::Open) {
         let Some(instance) = tx.instance(scope, &row.instance_id).await? else { continue };
         let mut dossier = Dossier::load(tx, instance).await?;

@@ -6,4 +6,5 @@ pub mod expire;
 pub mod purse;
 pub mod segments;
 pub mod settle;
+pub mod storage;
 pub mod stored;

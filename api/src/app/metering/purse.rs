@@ -10,6 +10,7 @@ use tarn_protocol::units::Timestamp;
 use tarn_rows::TenantScope;
 use tarn_rows::offers::PriceRow;
 use tarn_rows::segments::SegmentRow;
+use tarn_rows::storage::StorageSegmentRow;
 use tarn_store::{StoreError, Tx};
 
 use super::stored::{self, CorruptRow};
@@ -38,6 +39,8 @@ pub struct Purse {
     pub funds: Funds,
     /// Open, or not settled up to what was proven.
     pub segments: Vec<(SegmentRow, Segment)>,
+    /// The same of disks.
+    pub disks: Vec<(StorageSegmentRow, Segment)>,
     /// Confirmed and not settled.
     pub accrued: Micros,
 }
@@ -49,18 +52,32 @@ impl Purse {
         let holds = tx.holds_pending(scope).await?;
         let held = Micros::checked_sum(holds.iter().map(|hold| hold.amount_micros))?;
         let mut segments = Vec::new();
-        for row in tx.segments_that_cost(scope, now.plus_micros(-SETTLED_LATE_MICROS)).await? {
+        let since = now.plus_micros(-SETTLED_LATE_MICROS);
+        for row in tx.segments_that_cost(scope, since).await? {
             let segment = stored::segment(&row)?;
             segments.push((row, segment));
         }
-        let accrued = Micros::checked_sum(segments.iter().map(|(_, segment)| segment.accrued(now)))?;
-        Ok(Self { book, funds: stored::funds(&grants, held)?, segments, accrued })
+        let mut disks = Vec::new();
+        for row in tx.storage_that_costs(scope, since).await? {
+            let segment = stored::storage_segment(&row)?;
+            disks.push((row, segment));
+        }
+        let funds = stored::funds(&grants, held)?;
+        let purse = Self { book, funds, segments, disks, accrued: Micros::ZERO };
+        let accrued = Micros::checked_sum(purse.costing().map(|segment| segment.accrued(now)))?;
+        Ok(Self { accrued, ..purse })
+    }
+
+    /// Everything that costs: cards, then disks.
+    pub fn costing(&self) -> impl Iterator<Item = &Segment> + Clone {
+        let disks = self.disks.iter().map(|(_, segment)| segment);
+        self.segments.iter().map(|(_, segment)| segment).chain(disks)
     }
 
     /// The rates of all open segments.
     pub fn burning(&self) -> Vec<Rate> {
-        let open = self.segments.iter().filter(|(_, segment)| segment.state() == SegmentState::Open);
-        open.map(|(_, segment)| segment.terms().rate).collect()
+        let open = self.costing().filter(|segment| segment.state() == SegmentState::Open);
+        open.map(|segment| segment.terms().rate).collect()
     }
 
     pub const fn start_request<'purse>(

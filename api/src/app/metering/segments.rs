@@ -1,5 +1,6 @@
 //! Segments open with the first ready evidence and end with the instance's right to run.
 
+use tarn_billing::meter::Meter;
 use tarn_billing::segment::{Anchor, CloseReason, Segment, SegmentTerms};
 use tarn_protocol::ids::{GpuUuid, SegmentId};
 use tarn_protocol::units::Timestamp;
@@ -30,13 +31,13 @@ pub async fn open(
         instance_id: instance.id.clone(),
         generation: instance.generation,
         offer_id: instance.offer_id.clone(),
-        primary,
+        meter: Meter::Card(primary),
         price_version: price.version,
         rate: price.micros_per_hour,
         anchor,
     });
     act.hit("open.before_insert");
-    tx.insert_segment(&scope, &stored::row(&segment, act.now)).await?;
+    tx.insert_segment(&scope, &stored::row(&segment, act.now).map_err(corrupt)?).await?;
     act.hit("open.inserted");
     act.rearm.insert(instance.tenant_id.clone());
     Ok(())

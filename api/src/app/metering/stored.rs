@@ -1,7 +1,9 @@
 //! Between the rows of the money tables and the values that `tarn-billing` decides on.
 
+use tarn_billing::coverage::Coverage;
 use tarn_billing::funds::Funds;
 use tarn_billing::grant::{Grant, GrantTerms, InvalidGrant};
+use tarn_billing::meter::Meter;
 use tarn_billing::money::{Micros, OutOfRange};
 use tarn_billing::segment::{
     Anchor, CloseReason, InvalidSegment, Segment, SegmentState, SegmentTerms, Settled,
@@ -11,6 +13,7 @@ use tarn_protocol::ids::SegmentId;
 use tarn_protocol::units::Timestamp;
 use tarn_rows::ledger::TransferRow;
 use tarn_rows::segments::SegmentRow;
+use tarn_rows::storage::StorageSegmentRow;
 use tarn_rows::wallet::GrantRow;
 use tarn_rows::{BadValue, Json};
 use tarn_store::StoreError;
@@ -22,6 +25,8 @@ pub enum CorruptRow {
     Segment(#[from] InvalidSegment),
     #[error("segment {0} ended without a reason")]
     EndedWithoutReason(SegmentId),
+    #[error("segment {0} is in the table of another meter")]
+    OtherMeter(SegmentId),
     #[error(transparent)]
     Grant(#[from] InvalidGrant),
     #[error(transparent)]
@@ -36,7 +41,7 @@ pub fn segment(row: &SegmentRow) -> Result<Segment, CorruptRow> {
         instance_id: row.instance_id.clone(),
         generation: row.generation,
         offer_id: row.sku.clone(),
-        primary: row.meter_gpu_uuid.clone(),
+        meter: Meter::Card(row.meter_gpu_uuid.clone()),
         price_version: row.price_version,
         rate: row.micros_per_hour,
         anchor: Anchor { at: row.started_at, boot_id: row.boot_id.clone(), mono_ms: row.anchor_mono_ms },
@@ -50,17 +55,18 @@ pub fn segment(row: &SegmentRow) -> Result<Segment, CorruptRow> {
     Ok(Segment::from_stored(terms, row.covered.0.clone(), settled, state)?)
 }
 
-/// A row for a segment as it is at `now`, its exhaustion not yet computed.
-pub fn row(segment: &Segment, now: Timestamp) -> SegmentRow {
+/// A row for a card's segment as it is at `now`, its exhaustion not yet computed.
+pub fn row(segment: &Segment, now: Timestamp) -> Result<SegmentRow, CorruptRow> {
     let terms = segment.terms();
+    let card = terms.meter.card().ok_or_else(|| CorruptRow::OtherMeter(terms.id.clone()))?;
     let (ended_at, close_reason) = ending(segment);
-    SegmentRow {
+    Ok(SegmentRow {
         id: terms.id.clone(),
         tenant_id: terms.tenant_id.clone(),
         instance_id: terms.instance_id.clone(),
         generation: terms.generation,
         sku: terms.offer_id.clone(),
-        meter_gpu_uuid: terms.primary.clone(),
+        meter_gpu_uuid: card.clone(),
         price_version: terms.price_version,
         micros_per_hour: terms.rate,
         boot_id: terms.anchor.boot_id.clone(),
@@ -75,7 +81,7 @@ pub fn row(segment: &Segment, now: Timestamp) -> SegmentRow {
         run_until_mono_ms: None,
         exhausts_at: None,
         updated_at: now,
-    }
+    })
 }
 
 fn ending(segment: &Segment) -> (Option<Timestamp>, Option<CloseReason>) {
@@ -92,6 +98,66 @@ pub fn changed(row: SegmentRow, segment: &Segment, now: Timestamp) -> SegmentRow
         ended_at,
         close_reason,
         covered: Json(segment.coverage().clone()),
+        settled_seconds: segment.settled().seconds,
+        settled_micros: segment.settled().micros,
+        updated_at: now,
+        ..row
+    }
+}
+
+/// The segment that a disk's row holds: whatever lies between its two instants is proven.
+pub fn storage_segment(row: &StorageSegmentRow) -> Result<Segment, CorruptRow> {
+    let terms = SegmentTerms {
+        id: row.id.clone(),
+        tenant_id: row.tenant_id.clone(),
+        instance_id: row.instance_id.clone(),
+        generation: row.generation,
+        offer_id: row.sku.clone(),
+        meter: Meter::Disk { gib: row.gib },
+        price_version: row.price_version,
+        rate: row.micros_per_hour,
+        anchor: Anchor::of_control_plane(row.started_at),
+    };
+    let state = match (row.ended_at, row.close_reason) {
+        (None, _) => SegmentState::Open,
+        (Some(ended_at), Some(reason)) => SegmentState::Closed { ended_at, reason },
+        (Some(_), None) => return Err(CorruptRow::EndedWithoutReason(row.id.clone())),
+    };
+    let settled = Settled { seconds: row.settled_seconds, micros: row.settled_micros };
+    Ok(Segment::from_stored(terms, Coverage::whole(), settled, state)?)
+}
+
+/// A row for a disk's segment as it is at `now`, its exhaustion not yet computed.
+pub fn storage_row(segment: &Segment, now: Timestamp) -> Result<StorageSegmentRow, CorruptRow> {
+    let terms = segment.terms();
+    let Meter::Disk { gib } = terms.meter else { return Err(CorruptRow::OtherMeter(terms.id.clone())) };
+    let (ended_at, close_reason) = ending(segment);
+    Ok(StorageSegmentRow {
+        id: terms.id.clone(),
+        tenant_id: terms.tenant_id.clone(),
+        instance_id: terms.instance_id.clone(),
+        generation: terms.generation,
+        sku: terms.offer_id.clone(),
+        gib,
+        price_version: terms.price_version,
+        micros_per_hour: terms.rate,
+        started_at: terms.anchor.at,
+        ended_at,
+        close_reason,
+        settled_seconds: segment.settled().seconds,
+        settled_micros: segment.settled().micros,
+        row_version: 1,
+        exhausts_at: None,
+        updated_at: now,
+    })
+}
+
+/// The disk's row with what changed of its segment; the row version still guards it.
+pub fn storage_changed(row: StorageSegmentRow, segment: &Segment, now: Timestamp) -> StorageSegmentRow {
+    let (ended_at, close_reason) = ending(segment);
+    StorageSegmentRow {
+        ended_at,
+        close_reason,
         settled_seconds: segment.settled().seconds,
         settled_micros: segment.settled().micros,
         updated_at: now,

@@ -7,18 +7,20 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
-use tarn_billing::price::{InvalidPrice, Price, PriceBook};
+use tarn_billing::price::{InvalidPrice, Price, PriceBook, PriceVersion};
 use tarn_billing::price_change::{Impact, impact};
 use tarn_billing::rate::Rate;
 use tarn_billing::segment::Segment;
-use tarn_protocol::ids::{OfferId, TenantId, UserId};
+use tarn_protocol::ids::{OfferId, SegmentId, TenantId, UserId};
 use tarn_protocol::units::Timestamp;
 use tarn_rows::offers::PriceRow;
 use tarn_rows::segments::SegmentRow;
+use tarn_rows::storage::StorageSegmentRow;
 use tarn_rows::{Page, TenantScope};
 use tarn_store::{StoreError, Tx};
 
 use crate::app::metering::purse::{self, CorruptMoney, Purse};
+use crate::app::metering::storage;
 use crate::app::operators::log::{self, By, Deed};
 use crate::auth::secret;
 use crate::state::AppState;
@@ -64,13 +66,24 @@ struct Picture {
     book: PriceBook,
     changed: PriceBook,
     price: Price,
-    running: Vec<SegmentRow>,
+    running: Vec<Running>,
     fingerprint: String,
+}
+
+/// An open segment, of a card or of a disk.
+struct Running {
+    id: SegmentId,
+    tenant_id: TenantId,
+    version: PriceVersion,
+    /// Of the whole thing.
+    rate: Rate,
 }
 
 impl Picture {
     async fn read(tx: &mut Tx, wanted: &NewPrice, now: Timestamp) -> Result<Self, AppendPriceError> {
-        tx.offer(&wanted.offer_id).await?.ok_or(AppendPriceError::UnknownOffer)?;
+        if !storage::sku(&wanted.offer_id) {
+            tx.offer(&wanted.offer_id).await?.ok_or(AppendPriceError::UnknownOffer)?;
+        }
         let book = PriceBook::from_stored(tx.prices().await?.into_iter().map(purse::price))?;
         let mut changed = book.clone();
         let from = wanted.effective_from.unwrap_or(now);
@@ -81,11 +94,15 @@ impl Picture {
     }
 }
 
-async fn running_at(tx: &mut Tx, offer_id: &OfferId) -> Result<Vec<SegmentRow>, StoreError> {
-    let mut running: Vec<SegmentRow> = Vec::new();
+async fn running_at(tx: &mut Tx, offer_id: &OfferId) -> Result<Vec<Running>, StoreError> {
+    let mut running: Vec<Running> = Vec::new();
     loop {
-        let page = Page { after: running.last().map(|row| &row.id), limit: SEGMENTS_PER_READ };
-        let rows = tx.open_segments_of_sku(offer_id, page).await?;
+        let page = Page { after: running.last().map(|segment| &segment.id), limit: SEGMENTS_PER_READ };
+        let rows: Vec<Running> = if storage::sku(offer_id) {
+            tx.open_storage_of_sku(offer_id, page).await?.into_iter().map(Running::from).collect()
+        } else {
+            tx.open_segments_of_sku(offer_id, page).await?.into_iter().map(Running::from).collect()
+        };
         if rows.is_empty() {
             return Ok(running);
         }
@@ -93,9 +110,21 @@ async fn running_at(tx: &mut Tx, offer_id: &OfferId) -> Result<Vec<SegmentRow>, 
     }
 }
 
-fn fingerprint(prices: &[Price], wanted: &NewPrice, running: &[SegmentRow]) -> String {
+impl From<SegmentRow> for Running {
+    fn from(row: SegmentRow) -> Self {
+        Self { id: row.id, tenant_id: row.tenant_id, version: row.price_version, rate: row.micros_per_hour }
+    }
+}
+
+impl From<StorageSegmentRow> for Running {
+    fn from(row: StorageSegmentRow) -> Self {
+        Self { id: row.id, tenant_id: row.tenant_id, version: row.price_version, rate: row.micros_per_hour }
+    }
+}
+
+fn fingerprint(prices: &[Price], wanted: &NewPrice, running: &[Running]) -> String {
     let running: Vec<_> =
-        running.iter().map(|row| (&row.id, row.price_version, row.micros_per_hour)).collect();
+        running.iter().map(|segment| (&segment.id, segment.version, segment.rate)).collect();
     let from = wanted.effective_from.map(Timestamp::as_micros);
     let picture = json!([prices, wanted.offer_id, wanted.rate, from, running]);
     secret::digest(picture.to_string()).as_str().to_owned()
@@ -110,7 +139,7 @@ pub async fn preview(tx: &mut Tx, wanted: &NewPrice, now: Timestamp) -> Result<P
             continue;
         }
         let purse = Purse::load(tx, &TenantScope::proven(tenant_id.clone()), now).await?;
-        let segments: Vec<Segment> = purse.segments.into_iter().map(|(_, segment)| segment).collect();
+        let segments: Vec<Segment> = purse.costing().cloned().collect();
         let impact = impact(&segments, (&book, &changed), &price, &purse.funds, now);
         tenants.insert(tenant_id, impact.map_err(CorruptMoney::from)?);
     }

@@ -5,10 +5,12 @@ use tarn_billing::money::Micros;
 use tarn_billing::price::PriceVersion;
 use tarn_billing::rate::{InvalidRate, Rate};
 use tarn_protocol::hardware::LinkClass;
-use tarn_protocol::ids::OfferId;
+use tarn_protocol::ids::{InvalidId, OfferId};
 use tarn_protocol::units::{Bytes, Timestamp};
 use tarn_rows::offers::{OfferRow, PriceRow};
 use tarn_store::{Store, StoreError};
+
+use crate::app::metering::storage;
 
 const SEED: &str = include_str!("seed.json");
 
@@ -31,18 +33,29 @@ pub enum SeedError {
     #[error(transparent)]
     Rate(#[from] InvalidRate),
     #[error(transparent)]
+    Sku(#[from] InvalidId),
+    #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 /// Adds what is missing; an offer that is there, and its price, stay as they are.
 pub async fn seed(store: &Store, now: Timestamp) -> Result<(), SeedError> {
     let seeded: Vec<SeededOffer> = serde_json::from_str(SEED)?;
+    let mut disks = Vec::new();
+    for (sku, micros) in storage::FIRST_PRICES {
+        disks.push(first_price(sku.parse()?, Rate::per_hour(micros)?, now));
+    }
     let rows = seeded.into_iter().map(|offer| rows(offer, now)).collect::<Result<Vec<_>, _>>()?;
     store
         .write(move |tx| {
             Box::pin(async move {
                 for (offer, price) in &rows {
                     if tx.insert_offer(offer).await? {
+                        tx.append_price(price).await?;
+                    }
+                }
+                for price in &disks {
+                    if tx.prices_of(&price.sku).await?.is_empty() {
                         tx.append_price(price).await?;
                     }
                 }
@@ -53,15 +66,19 @@ pub async fn seed(store: &Store, now: Timestamp) -> Result<(), SeedError> {
     Ok(())
 }
 
-fn rows(offer: SeededOffer, now: Timestamp) -> Result<(OfferRow, PriceRow), InvalidRate> {
-    let price = PriceRow {
+fn first_price(sku: OfferId, rate: Rate, now: Timestamp) -> PriceRow {
+    PriceRow {
         version: PriceVersion::FIRST,
-        sku: offer.id.clone(),
-        micros_per_hour: Rate::per_hour(offer.price_per_hour)?,
+        sku,
+        micros_per_hour: rate,
         effective_from: now,
         created_by: None,
         created_at: now,
-    };
+    }
+}
+
+fn rows(offer: SeededOffer, now: Timestamp) -> Result<(OfferRow, PriceRow), InvalidRate> {
+    let price = first_price(offer.id.clone(), Rate::per_hour(offer.price_per_hour)?, now);
     let row = OfferRow {
         id: offer.id,
         title: offer.title,

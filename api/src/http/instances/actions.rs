@@ -70,7 +70,8 @@ pub(super) async fn delete_instance(
 
 /// Stop an instance
 ///
-/// Charging ends with this answer, and the cards are given back once the host has proven that nothing runs.
+/// Charging for cards ends with this answer, and they are given back once the host has proven that nothing runs: they are not
+/// reserved. The disk is kept; `keeps_costing` says what it costs and what would end that.
 #[utoipa::path(post, path = "/v1/instances/{instance_id}/actions/stop", tag = "instances", operation_id = "stop_instance",
     params(("instance_id" = String, Path)), security(("bearer" = []), ("api_key" = ["instances:write"])),
     responses((status = ACCEPTED, description = "Accepted", body = InstanceDocument)))]

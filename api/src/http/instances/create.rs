@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use tarn_protocol::hardware::LinkClass;
 use tarn_protocol::units::Timestamp;
-use tarn_rows::instances::LaunchSpec;
+use tarn_rows::instances::{DISK_GIB_DEFAULT, LaunchSpec};
 
 use super::render::Renderer;
 use super::request::CreateInstance;
@@ -75,6 +75,7 @@ fn order(body: CreateInstance, now: Timestamp, created_by: String) -> Order {
         region: body.constraints.region,
         host_id: body.constraints.host_id,
         ssh_keys: body.ssh_key_ids,
+        disk_gib: body.disk_gb.unwrap_or(DISK_GIB_DEFAULT),
     };
     Order {
         label: body.label.unwrap_or_else(|| body.offer_id.to_string()),

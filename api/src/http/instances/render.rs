@@ -2,21 +2,29 @@
 
 use std::collections::HashMap;
 
-use tarn_billing::money::Micros;
+use tarn_billing::exhaustion::{Runway, forecast};
+use tarn_billing::meter::Item;
+use tarn_billing::money::{Micros, OutOfRange};
+use tarn_billing::rate;
+use tarn_billing::segment::SegmentState;
 use tarn_protocol::control::CardRole;
-use tarn_protocol::ids::{HostId, OfferId};
+use tarn_protocol::ids::{HostId, InstanceId, OfferId};
 use tarn_protocol::units::{Bytes, Timestamp};
 use tarn_provisioner::lifecycle::{ReasonCode, State, actions};
 use tarn_rows::TenantScope;
 use tarn_rows::instances::{InstanceEventRow, InstanceRow};
 use tarn_rows::leases::{LeaseGpuRow, LeaseRow};
+use tarn_rows::storage::StorageSegmentRow;
 use tarn_store::{StoreError, Tx};
 
 use super::request::{Constraints, PolicyChoice};
 use super::view::{
-    CardResidencyDocument, EventDocument, InstanceDocument, LogDocument, PeerDocument, PoolDocument,
-    PriceDocument, ResidencyDocument, UnreachableDocument,
+    CardResidencyDocument, DiskDocument, EventDocument, InstanceDocument, KeepsCostingDocument, LogDocument,
+    PeerDocument, PoolDocument, PriceDocument, ResidencyDocument, SpendingDocument, UnreachableDocument,
 };
+use crate::app::metering::purse::{CorruptMoney, Purse};
+use crate::app::metering::storage;
+use crate::app::metering::stored::corrupt;
 
 /// What several documents of one answer share.
 #[derive(Debug)]
@@ -24,11 +32,12 @@ pub struct Renderer {
     now: Timestamp,
     hosts: HashMap<HostId, Option<Timestamp>>,
     prices: HashMap<OfferId, Micros>,
+    money: Option<Money>,
 }
 
 impl Renderer {
     pub fn at(now: Timestamp) -> Self {
-        Self { now, hosts: HashMap::new(), prices: HashMap::new() }
+        Self { now, hosts: HashMap::new(), prices: HashMap::new(), money: None }
     }
 
     pub async fn instance(
@@ -49,7 +58,26 @@ impl Renderer {
             }
             None => None,
         };
-        Ok(document(row, unreachable, per_hour, pool))
+        let bill = self.bill(tx, scope, &row).await?;
+        Ok(document(row, unreachable, per_hour, pool, bill))
+    }
+
+    /// What an instance costs: the tenant's money is read once for all documents of an answer.
+    async fn bill(
+        &mut self,
+        tx: &mut Tx,
+        scope: &TenantScope,
+        row: &InstanceRow,
+    ) -> Result<Bill, StoreError> {
+        let settled = tx.spent_on_instance(scope, &row.id).await?;
+        let last_disk = tx.newest_storage_segment_of_instance(scope, &row.id).await?;
+        if self.money.is_none() {
+            let purse = Purse::load(tx, scope, self.now).await.map_err(unreadable)?;
+            let runway = forecast(purse.costing(), &purse.book, &purse.funds, self.now).map_err(corrupt)?;
+            self.money = Some(Money { purse, runway, unpaid: tx.unpaid_disks(scope).await? });
+        }
+        let money = self.money.as_ref().expect("loaded above");
+        bill(row, money, (settled, last_disk.is_some()), self.now).map_err(corrupt)
     }
 
     async fn unreachable_since(&mut self, tx: &mut Tx, id: &HostId) -> Result<Option<Timestamp>, StoreError> {
@@ -72,11 +100,96 @@ impl Renderer {
     }
 }
 
+/// What money has to say of one instance.
+#[derive(Debug)]
+struct Bill {
+    disk: DiskDocument,
+    spending: SpendingDocument,
+    keeps_costing: Vec<KeepsCostingDocument>,
+    stopped_per_hour: Micros,
+}
+
+/// The tenant's money, and until when it lasts.
+#[derive(Debug)]
+struct Money {
+    purse: Purse,
+    runway: Runway,
+    /// Instances whose disk nobody pays for since the money ended.
+    unpaid: Vec<InstanceId>,
+}
+
+fn unreadable(error: CorruptMoney) -> StoreError {
+    match error {
+        CorruptMoney::Store(error) => error,
+        other => corrupt(other),
+    }
+}
+
+fn bill(
+    row: &InstanceRow,
+    Money { purse, runway, unpaid }: &Money,
+    (settled, had_disk): (Micros, bool),
+    now: Timestamp,
+) -> Result<Bill, OutOfRange> {
+    let gib = row.spec.0.disk_gib;
+    let own = purse.costing().filter(|segment| segment.terms().instance_id == row.id);
+    let accrued = Micros::checked_sum(own.clone().map(|segment| segment.accrued(now)))?;
+    let open = own.filter(|segment| segment.state() == SegmentState::Open);
+    let per_hour = rate::hourly_burn(open.map(|segment| segment.terms().rate))?;
+    let paid_until = match runway {
+        Runway::Until(until) if per_hour > Micros::ZERO => Some(*until),
+        Runway::Until(_) | Runway::Unlimited => None,
+    };
+    let disks = purse
+        .disks
+        .iter()
+        .filter(|(disk, segment)| disk.instance_id == row.id && segment.state() == SegmentState::Open);
+    let mut keeps_costing: Vec<KeepsCostingDocument> =
+        disks.map(|(disk, _)| keeps_costing(row, disk)).collect();
+    keeps_costing.sort_by_key(|kept| std::cmp::Reverse(kept.per_hour.amount));
+    let whole = storage::hourly(&purse.book, gib, now)?;
+    let billing = match (had_disk, keeps_costing.is_empty()) {
+        _ if unpaid.contains(&row.id) => "unpaid",
+        (false, _) => "not_yet",
+        (true, false) => "charged",
+        (true, true) => "ended",
+    };
+    Ok(Bill {
+        disk: DiskDocument {
+            size_gb: gib,
+            included_gb: gib.min(storage::INCLUDED_GIB),
+            per_hour: whole.into(),
+            billing,
+            enforced: false,
+        },
+        spending: SpendingDocument {
+            settled: settled.into(),
+            accrued: accrued.into(),
+            per_hour: per_hour.into(),
+            paid_until: paid_until.map(Into::into),
+            seconds_left: paid_until.map(|until| (until.micros_since(now) / 1_000_000).max(0)),
+        },
+        stopped_per_hour: if row.state.terminal() { Micros::ZERO } else { whole },
+        keeps_costing,
+    })
+}
+
+fn keeps_costing(row: &InstanceRow, disk: &StorageSegmentRow) -> KeepsCostingDocument {
+    KeepsCostingDocument {
+        item: Item::Disk.as_str(),
+        sku: disk.sku.to_string(),
+        size_gb: disk.gib,
+        per_hour: disk.micros_per_hour.hourly().into(),
+        ends_with: format!("DELETE /v1/instances/{}", row.id),
+    }
+}
+
 fn document(
     row: InstanceRow,
     unreachable: Option<Timestamp>,
     per_hour: Micros,
     pool: Option<PoolDocument>,
+    bill: Bill,
 ) -> InstanceDocument {
     let spec = row.spec.0;
     InstanceDocument {
@@ -97,8 +210,11 @@ fn document(
         price: PriceDocument {
             per_hour: per_hour.into(),
             metered_cards: 1,
-            stopped_per_hour: Micros::ZERO.into(),
+            stopped_per_hour: bill.stopped_per_hour.into(),
         },
+        disk: bill.disk,
+        spending: bill.spending,
+        keeps_costing: bill.keeps_costing,
         pool,
         command: spec.command,
         env: spec.env.into_iter().collect(),

@@ -9,6 +9,7 @@ use tarn_protocol::pool_config::{Placement, Policy};
 use tarn_protocol::units::Bytes;
 use utoipa::ToSchema;
 
+use crate::app::metering::storage;
 use crate::http::error::{ApiError, ApiResult, Code, FieldError};
 
 const LABEL_CHARS_MAX: usize = 100;
@@ -55,6 +56,11 @@ pub struct CreateInstance {
     #[serde(default)]
     #[schema(minimum = 60, maximum = 31_536_000)]
     pub ttl_seconds: Option<u64>,
+    /// Of its disk (its home directory), in GiB of 2^30 bytes. What is above the included 20 is charged for as long as the disk exists,
+    /// also while the instance is stopped. Charged as chosen; hosts do not enforce it yet.
+    #[serde(default)]
+    #[schema(minimum = 1, maximum = 16_384, default = 20)]
+    pub disk_gb: Option<u32>,
 }
 
 /// Where spilled bytes go; what is left out keeps its default.
@@ -168,6 +174,8 @@ impl CreateInstance {
         );
         let named = self.env.iter().all(|(name, value)| env_name(name) && !value.contains('\0'));
         demand(found, named, "/env", "names of A-Z, a-z, 0-9 and _, values without NUL bytes");
+        let fits = self.disk_gb.is_none_or(|gib| (1..=storage::GIB_MAX).contains(&gib));
+        demand(found, fits, "/disk_gb", "from 1 to 16384");
         demand(found, self.ssh_key_ids.len() <= SSH_KEYS_MAX, "/ssh_key_ids", "at most 32 keys");
         if let Some(policy) = &self.policy {
             let granule = policy.granule_bytes.unwrap_or(GRANULE);

@@ -45,6 +45,10 @@ pub struct InstanceDocument {
     /// Grows with every start.
     pub generation: i64,
     pub price: PriceDocument,
+    pub disk: DiskDocument,
+    pub spending: SpendingDocument,
+    /// What goes on costing while the instance is stopped, and what would end it. Empty: nothing.
+    pub keeps_costing: Vec<KeepsCostingDocument>,
     /// The cards of the current or last run; absent before any were placed.
     pub pool: Option<PoolDocument>,
     pub command: Vec<String>,
@@ -71,8 +75,60 @@ pub struct PriceDocument {
     pub per_hour: Amount,
     /// Cards on the bill: one, however many the pool has.
     pub metered_cards: u32,
-    /// What a stopped instance costs.
+    /// What a stopped instance costs: its disk. Cards of a stopped instance cost nothing and are not reserved.
     pub stopped_per_hour: Amount,
+}
+
+/// The instance's disk: its home directory. It outlives a stop and ends with the instance.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct DiskDocument {
+    /// GiB of 2^30 bytes, as chosen.
+    #[schema(example = 50)]
+    pub size_gb: u32,
+    /// Of it, priced as `disk-included`; the rest is priced as `disk`.
+    #[schema(example = 20)]
+    pub included_gb: u32,
+    /// Of the whole disk, at the prices of now.
+    pub per_hour: Amount,
+    /// `not_yet` (before it was first seen usable), `charged`, `unpaid` (kept for seven days after the money ended) or `ended`.
+    #[schema(example = "charged")]
+    pub billing: &'static str,
+    /// Whether the host keeps the disk to its size. Not yet on any host: it is charged as chosen, not as used.
+    #[schema(example = false)]
+    pub enforced: bool,
+}
+
+/// What an instance has cost and costs, from the same computation that ends it when the money ends.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct SpendingDocument {
+    /// Settled so far: the sum of its lines in `/v1/charges`.
+    pub settled: Amount,
+    /// Proven and not settled yet.
+    pub accrued: Amount,
+    /// What it costs now, cards and disk.
+    pub per_hour: Amount,
+    /// When the wallet is empty if nothing changes, and this instance stops with it. Absent: nothing of it costs, or the money outlasts
+    /// ten years.
+    pub paid_until: Option<Instant>,
+    /// From now to `paid_until`.
+    #[schema(example = 15_000)]
+    pub seconds_left: Option<i64>,
+}
+
+/// One thing that costs while its instance is stopped.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct KeepsCostingDocument {
+    /// `disk`.
+    #[schema(example = "disk")]
+    pub item: &'static str,
+    /// The SKU in the price book.
+    #[schema(example = "disk")]
+    pub sku: String,
+    pub size_gb: u32,
+    pub per_hour: Amount,
+    /// What would end it.
+    #[schema(example = "DELETE /v1/instances/ins_01jf3z6v5w9x8y7z6a5b4c3d2e")]
+    pub ends_with: String,
 }
 
 #[derive(Debug, Clone, Serialize, ToSchema)]

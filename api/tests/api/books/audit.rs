@@ -53,7 +53,7 @@ enum Hand {
     Postgres(PgConnection),
 }
 
-const TABLES: [&str; 10] = [
+const TABLES: [&str; 11] = [
     "price_book",
     "transfers",
     "entries",
@@ -62,6 +62,7 @@ const TABLES: [&str; 10] = [
     "credit_grants",
     "holds",
     "usage_segments",
+    "storage_segments",
     "meter_events",
     "leases",
 ];
@@ -144,7 +145,12 @@ fn plants() -> Vec<(String, Rule, &'static str)> {
         format!("UPDATE entries SET {change} WHERE transfer_id = {A_CHARGE} AND {whose}")
     };
     let all = |sql: &str| sql.to_owned();
+    let of_disk = |change: &str| {
+        format!("UPDATE storage_segments SET {change} WHERE id = (SELECT MIN(id) FROM storage_segments)")
+    };
     vec![
+        (of_disk("settled_micros = settled_micros + 1"), Rule::Charge, "segment seg_"),
+        (of_disk("micros_per_hour = micros_per_hour + 1"), Rule::SegmentPrice, "segment seg_"),
         (of_charge("kind = 'payout'"), Rule::Transfer, "transfer trf_"),
         (of_charge("kind = 'bribe'"), Rule::Readable, "transfer after trf_"),
         (of_charge(&format!("credit_account_id = 'acc_{NOBODY}'")), Rule::Transfer, "transfer trf_"),

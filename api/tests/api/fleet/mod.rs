@@ -3,6 +3,7 @@
 pub mod agent;
 mod capacity;
 mod contact;
+mod disks;
 mod exhaustion;
 pub mod hardware;
 mod lives;

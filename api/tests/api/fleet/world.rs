@@ -114,8 +114,9 @@ impl World {
         self.api.get(&person.access, "/v1/wallet").await.is(200)
     }
 
+    /// The lines of cards.
     pub async fn charges(&self, person: &Person) -> Vec<Value> {
-        let page = self.api.get(&person.access, "/v1/charges").await.is(200);
+        let page = self.api.get(&person.access, "/v1/charges?item=gpu").await.is(200);
         page["items"].as_array().unwrap().clone()
     }
 

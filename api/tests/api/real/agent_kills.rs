@@ -29,7 +29,7 @@ async fn m8_an_agent_killed_under_a_running_instance_costs_the_customer_nothing(
 }
 
 async fn seconds(site: &Site, id: &str) -> i64 {
-    let page = site.customer.get("/v1/charges").await;
+    let page = site.customer.get("/v1/charges?item=gpu").await;
     let charges = page["items"].as_array().unwrap().iter();
     charges
         .filter(|charge| charge["instance_id"] == id)

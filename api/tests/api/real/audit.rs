@@ -93,7 +93,7 @@ impl Ended<'_> {
     }
 
     async fn charges(&self) -> Vec<Value> {
-        let page = self.customer.get("/v1/charges?limit=100").await;
+        let page = self.customer.get("/v1/charges?item=gpu&limit=100").await;
         let items = page["items"].as_array().unwrap().clone();
         items.into_iter().filter(|charge| charge["instance_id"] == self.id).collect()
     }

@@ -31,7 +31,7 @@ async fn l4_a_control_plane_that_dies_after_its_word_keeps_it() {
     assert_eq!(site.host.tenant_processes(&id, "tarn-witness"), tenant, "a lost control plane stops nothing");
     site.control_plane.start_again().await;
     eventually("the spooled seconds", 30, async || {
-        let page = customer.get("/v1/charges").await;
+        let page = customer.get("/v1/charges?item=gpu").await;
         (page["items"][0]["seconds"].as_i64()? >= 4).then_some(())
     })
     .await;
@@ -43,7 +43,7 @@ async fn l4_a_control_plane_that_dies_after_its_word_keeps_it() {
     customer.at_last(&id, "stopped").await;
     assert_eq!(site.host.home_lines(&id, "starts"), 1);
     assert_eq!(site.host.tenant_processes(&id, "tarn-witness"), Vec::<u32>::new());
-    let page = customer.get("/v1/charges").await;
+    let page = customer.get("/v1/charges?item=gpu").await;
     assert_eq!(
         page["items"][0]["ended_at"], accepted["since"],
         "billing ends when the stop is accepted: {page}"

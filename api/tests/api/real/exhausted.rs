@@ -49,7 +49,7 @@ async fn m20_with_the_control_plane_away_the_agent_stops_when_the_money_ends() {
         (wallet["available"]["amount"] == "0.00").then_some(())
     })
     .await;
-    let charge = customer.get("/v1/charges").await["items"][0].clone();
+    let charge = customer.get("/v1/charges?item=gpu").await["items"][0].clone();
     let seconds = charge["seconds"].as_i64().unwrap();
     assert!((10..=16).contains(&seconds), "{charge}");
     assert_eq!(charge["amount"]["amount"], format!("{seconds}.00"), "{charge}");

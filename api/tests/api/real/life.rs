@@ -36,7 +36,7 @@ async fn lives_twice(control_plane: ControlPlane) {
     })
     .await;
     eventually("a second to be billed", 20, async || {
-        let page = customer.get("/v1/charges").await;
+        let page = customer.get("/v1/charges?item=gpu").await;
         (page["items"][0]["seconds"].as_i64()? > 0).then_some(())
     })
     .await;

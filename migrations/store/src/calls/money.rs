@@ -10,7 +10,7 @@ use tarn_rows::audit::{
     AuditSegmentRow, AuditSpanRow, AuditTransferRow, AuditUsageRow,
 };
 use tarn_rows::ledger::{AccountRow, AuditRow, EntryRow, LedgerLineRow, Posting, TransferRow};
-use tarn_rows::segments::{MeterEventRow, SegmentRow};
+use tarn_rows::segments::{ChargeFilter, MeterEventRow, SegmentRow};
 use tarn_rows::wallet::{BalanceRow, GrantRow, HoldRow, HoldState, WalletRow};
 use tarn_rows::{Page, TenantScope};
 
@@ -59,6 +59,9 @@ calls! { segments {
     update_segment(scope: &TenantScope, segment: &SegmentRow) -> bool;
     segment(scope: &TenantScope, id: &SegmentId) -> Option<SegmentRow>;
     segments(scope: &TenantScope, page: Page<'_, SegmentId>) -> Vec<SegmentRow>;
+    charged_segments(scope: &TenantScope, filter: &ChargeFilter, page: Page<'_, SegmentId>) -> Vec<SegmentRow>;
+    uninvoiced_segments(scope: &TenantScope, before: Timestamp, page: Page<'_, SegmentId>) -> Vec<SegmentRow>;
+    spent_on_instance(scope: &TenantScope, instance: &InstanceId) -> Micros;
     segments_of_instance(scope: &TenantScope, instance: &InstanceId) -> Vec<SegmentRow>;
     open_segment_of_instance(scope: &TenantScope, instance: &InstanceId) -> Option<SegmentRow>;
     open_segments_of_tenant(scope: &TenantScope) -> Vec<SegmentRow>;

@@ -183,6 +183,7 @@ pub fn instance_row(scope: &TenantScope) -> InstanceRow {
             region: None,
             host_id: None,
             ssh_keys: vec![],
+            disk_gib: 20,
         }),
         desired_state: DesiredState::Running,
         desired_reason: ReasonCode::UserRequest,

@@ -30,6 +30,7 @@ mod crash;
 mod database;
 mod fixtures;
 mod fleet;
+mod invoices;
 mod leases;
 mod ledger;
 mod operators;

@@ -11,6 +11,7 @@ use crate::fixtures::*;
 
 on_both_engines! {
     a_posted_transfer_never_changes,
+    an_issued_invoice_never_changes,
     a_corrupt_row_is_an_error_where_it_is_read,
     migrating_again_changes_nothing,
 }
@@ -39,6 +40,42 @@ async fn a_posted_transfer_never_changes(store: Store, url: String) {
         "UPDATE entries SET amount_micros = 5",
         "UPDATE wallet_balances SET posted_micros = -1",
         "UPDATE wallet_balances SET held_micros = 11",
+    ] {
+        assert!(past_the_store(&url, sql).await.is_err(), "{sql}");
+    }
+}
+
+async fn an_issued_invoice_never_changes(store: Store, url: String) {
+    let (scope, wallet) = funded_tenant(&store, 10).await;
+    let reversal = transfer_row(TransferKind::Usage, &wallet, &system(AccountKind::RevenueGpu), 1);
+    change!(store, tx => tx.post_transfer(&reversal).await).await.unwrap();
+    change!(store, tx => tx.next_invoice_number("TARN", 2027).await).await.unwrap();
+    let tenant = scope.tenant_id();
+    let made = format!(
+        "INSERT INTO invoices (id, tenant_id, kind, seller, year, number, corrects, period_from, period_to, total_micros,
+             document, issued_at)
+         VALUES ('inv_1', '{tenant}', 'invoice', 'TARN', 2027, 1, NULL, 0, 1, 5, '{{}}', 2),
+                ('inv_2', '{tenant}', 'credit_note', 'TARN', 2027, 2, 'inv_1', 0, 1, -5, '{{}}', 2);
+         INSERT INTO invoice_lines (invoice_id, place, segment_id, from_s, to_s, amount_micros)
+         VALUES ('inv_1', 0, 'seg_1', 0, 9, 5);
+         INSERT INTO credit_lines (transfer_id, invoice_id, place, amount_micros)
+         SELECT id, 'inv_2', 0, -5 FROM transfers WHERE kind = 'usage'"
+    );
+    past_the_store(&url, &made).await.unwrap();
+    for sql in [
+        "UPDATE invoices SET total_micros = 4",
+        "UPDATE invoices SET document = '{\"lines\":[]}'",
+        "DELETE FROM credit_lines",
+        "UPDATE credit_lines SET amount_micros = -4",
+        "UPDATE invoice_lines SET to_s = 8",
+        "DELETE FROM invoice_lines",
+        "DELETE FROM invoices",
+        "UPDATE invoice_numbers SET last = last + 2",
+        "DELETE FROM invoice_numbers",
+        "INSERT INTO invoices (id, tenant_id, kind, seller, year, number, corrects, period_from, period_to, total_micros,
+             document, issued_at)
+         SELECT 'inv_3', tenant_id, kind, seller, year, number, corrects, period_from, period_to, total_micros, document,
+             issued_at FROM invoices WHERE id = 'inv_1'",
     ] {
         assert!(past_the_store(&url, sql).await.is_err(), "{sql}");
     }
