@@ -246,7 +246,8 @@ def plots(runs, folder):
             axes.axhline(0.95, color="#aa3344", linestyle="--", linewidth=1)
             axes.set_xticks([place + 0.3 for place in range(len(names))], names.values())
             axes.set_ylabel("share of native")
-            axes.legend(fontsize=6, ncols=2)
+            axes.set_ylim(top=8)
+            axes.legend(fontsize=6, ncols=3, loc="upper left")
         save("policies", "A full pool, donors behind the host link", draw)
     if found := runs.last("offload"):
         def draw(axes):

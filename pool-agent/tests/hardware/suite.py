@@ -29,7 +29,7 @@ BENCHES = {
     "clients": clients.checks,
     "speed": speed.checks,
 }
-AT_ONCE = 5
+AT_ONCE = 7
 
 
 class Table:
