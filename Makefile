@@ -4,7 +4,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 export TARN_DATA_DIR ?= ./data
 
-.PHONY: help demo run test build fmt lint sqlx openapi bench-start bench-placement bench-api bench-audit bench chaos-billing gpu-suite bench-gpu clean
+.PHONY: help demo run test build fmt lint sqlx openapi bench-start bench-placement bench-api bench-audit bench-billing bench chaos-billing gpu-suite bench-gpu clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -55,7 +55,10 @@ bench-api: install-test ## authenticated reads per second, SQLite and PostgreSQL
 bench-audit: install-test ## seconds to audit 10^6 entries, beside the database's own count of them
 	$(CARGO) bench -p tarn --bench audit --locked
 
-bench: bench-placement bench-start bench-api ## all benchmarks that need no GPU
+bench-billing: install-test ## transfers, evidence, settlement and audit beside raw inserts and two other ledgers; commits durable
+	TARN_TEST_POSTGRES_FSYNC=on $(CARGO) run --release --target-dir $(TARGET)/bench-billing --manifest-path api/benches/billing/Cargo.toml
+
+bench: bench-placement bench-start bench-api bench-billing ## all benchmarks that need no GPU
 
 ROUNDS ?= 1000
 chaos-billing: install-test build ## kill -9 of tarn serve under load, ROUNDS times on each engine; the books added up after each

@@ -85,7 +85,7 @@ fn start_server() -> String {
         cd "$DIR"
         {as_user} "$BIN/initdb" -D "$DIR/data" -A trust -U postgres -E UTF8 --locale=C.UTF-8 >"$DIR/initdb.log" 2>&1
         {as_user} "$BIN/postgres" -D "$DIR/data" -p {port} -c listen_addresses=127.0.0.1 \
-            -c "unix_socket_directories=$DIR" -c fsync=off -c max_connections=300 >"$DIR/log" 2>&1 &
+            -c "unix_socket_directories=$DIR" -c fsync=${{TARN_TEST_POSTGRES_FSYNC:-off}} -c max_connections=300 >"$DIR/log" 2>&1 &
         server=$!
         cat >/dev/null || true
         kill -INT $server || true
