@@ -60,6 +60,12 @@ pub async fn grants(conn: &mut Conn, scope: &TenantScope) -> Result<Vec<GrantRow
     take_all(select_grant!("WHERE tenant_id = $1 ORDER BY id", scope.as_str()).fetch_all(conn).await?)
 }
 
+/// Those with something left, expired or not, oldest first: an old tenant has many that are empty.
+pub async fn grants_left(conn: &mut Conn, scope: &TenantScope) -> Result<Vec<GrantRow>> {
+    let raws = select_grant!("WHERE tenant_id = $1 AND remaining_micros > 0 ORDER BY id", scope.as_str());
+    take_all(raws.fetch_all(conn).await?)
+}
+
 /// For the expiry worker: of any tenant, with something left.
 pub async fn grants_expired(conn: &mut Conn, now: Timestamp) -> Result<Vec<GrantRow>> {
     let raws = select_grant!(

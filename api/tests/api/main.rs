@@ -16,6 +16,7 @@ mod database;
 mod demo;
 mod fleet;
 mod foreign;
+mod hangups;
 mod idempotency;
 mod invoices;
 mod money;

@@ -23,7 +23,7 @@ pub enum ExpireFailed {
 /// transaction. What a pending hold keeps on the same account stays until the hold is resolved.
 pub async fn take_back(tx: &mut Tx, act: &mut Act, scope: &TenantScope) -> Result<u32, ExpireFailed> {
     let mut taken = 0;
-    for row in tx.grants(scope).await? {
+    for row in tx.grants_left(scope).await? {
         let grant = stored::grant(&row).map_err(CorruptMoney::Row)?;
         let Some((transfer, spent)) = grant.expiry(act.now)? else { continue };
         let transfer = TransferRow { memo: "credit expired".to_owned(), ..stored::transfer(&transfer) };

@@ -35,7 +35,7 @@ pub enum CorruptMoney {
 #[derive(Debug)]
 pub struct Purse {
     pub book: PriceBook,
-    /// Every grant; what pending holds keep back cannot be drawn.
+    /// Every grant with something left; what pending holds keep back cannot be drawn.
     pub funds: Funds,
     /// Open, or not settled up to what was proven.
     pub segments: Vec<(SegmentRow, Segment)>,
@@ -48,7 +48,7 @@ pub struct Purse {
 impl Purse {
     pub async fn load(tx: &mut Tx, scope: &TenantScope, now: Timestamp) -> Result<Self, CorruptMoney> {
         let book = PriceBook::from_stored(tx.prices().await?.into_iter().map(price))?;
-        let grants = tx.grants(scope).await?;
+        let grants = tx.grants_left(scope).await?;
         let holds = tx.holds_pending(scope).await?;
         let held = Micros::checked_sum(holds.iter().map(|hold| hold.amount_micros))?;
         let mut segments = Vec::new();

@@ -42,6 +42,7 @@ calls! { grants {
     grant(scope: &TenantScope, id: &GrantId) -> Option<GrantRow>;
     spendable_grants(scope: &TenantScope, now: Timestamp) -> Vec<GrantRow>;
     grants(scope: &TenantScope) -> Vec<GrantRow>;
+    grants_left(scope: &TenantScope) -> Vec<GrantRow>;
     grants_expired(now: Timestamp) -> Vec<GrantRow>;
     set_grant_remaining(scope: &TenantScope, id: &GrantId, before: Micros, after: Micros) -> bool;
 } }
