@@ -63,6 +63,19 @@ pub enum Fault {
         gpu: usize,
         milliseconds: u32,
     },
+    /// The card works at this load, whatever processes it shows.
+    Load {
+        gpu: usize,
+        percent: u32,
+    },
+    /// The driver keeps account of processes on the card from now on. A setting, so clearing faults leaves it.
+    Accounting {
+        gpu: usize,
+    },
+    /// The driver does not scrub: freed memory keeps what was in it, for whoever gets it next.
+    KeepsFreed {
+        gpu: usize,
+    },
     /// Every NVML call about the card blocks this long.
     HungNvml {
         gpu: usize,
@@ -90,6 +103,9 @@ impl Fault {
     pub(crate) fn apply(self, state: &mut State, cards: usize) -> Result<(), FaultError> {
         let card = |gpu: usize| if gpu < cards { Ok(gpu) } else { Err(FaultError::NoCard(gpu)) };
         match self {
+            Self::Load { percent, .. } | Self::LinkDegrade { percent, .. } if percent > 100 => {
+                return Err(FaultError::Percent(percent));
+            }
             Self::Xid { gpu, code } => raise_xid(state, card(gpu)?, code),
             Self::CardLost { gpu } => {
                 state.gpus[card(gpu)?].lost = 1;
@@ -109,8 +125,10 @@ impl Fault {
                 state.gpus[card(gpu)?].temperature_c = celsius.saturating_add(1);
             }
             Self::SlowAlloc { gpu, milliseconds } => state.gpus[card(gpu)?].slow_allocation_ms = milliseconds,
+            Self::Load { gpu, percent } => state.gpus[card(gpu)?].load_percent = percent + 1,
+            Self::KeepsFreed { gpu } => state.gpus[card(gpu)?].keeps_freed = 1,
+            Self::Accounting { gpu } => state.gpus[card(gpu)?].accounting = 1,
             Self::HungNvml { gpu, milliseconds } => state.gpus[card(gpu)?].hung_nvml_ms = milliseconds,
-            Self::LinkDegrade { percent, .. } if percent > 100 => return Err(FaultError::Percent(percent)),
             Self::LinkDegrade { from, to, percent } => {
                 link(state, card(from)?, card(to)?).degraded_percent = percent;
             }
@@ -139,6 +157,9 @@ fn clear(state: &mut State) {
         gpu.slow_allocation_ms = 0;
         gpu.hung_nvml_ms = 0;
         gpu.last_xid = 0;
+        gpu.load_percent = 0;
+        gpu.keeps_freed = 0;
+        gpu.dirty_bytes = 0;
     }
 }
 

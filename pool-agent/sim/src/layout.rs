@@ -8,8 +8,9 @@ pub const HOLDERS_MAX: usize = 4096;
 pub const ALLOCATIONS_MAX: usize = 65_536;
 pub const REFERENCES_MAX: usize = 262_144;
 pub const XIDS_MAX: usize = 64;
+pub const ACCOUNTS_MAX: usize = 256;
 pub const MAGIC: u64 = u64::from_le_bytes(*b"tarn-sim");
-pub const LAYOUT_VERSION: u32 = 2;
+pub const LAYOUT_VERSION: u32 = 3;
 
 /// The whole file: the lock, then what it guards.
 #[repr(C)]
@@ -41,6 +42,9 @@ pub struct State {
     /// When dead processes were last looked for, in milliseconds of the monotonic clock.
     pub swept_ms: u64,
     pub xids: [Xid; XIDS_MAX],
+    /// Lives of processes on cards that keep account, the oldest overwritten.
+    pub accounts: [Account; ACCOUNTS_MAX],
+    pub accounts_serial: u64,
     pub gpus: [GpuState; GPUS_MAX],
     /// `[from][to]`.
     pub links: [[LinkState; GPUS_MAX]; GPUS_MAX],
@@ -57,6 +61,22 @@ pub struct Xid {
     pub code: u32,
 }
 
+/// One process's contexts on one card, from the first to the last.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Account {
+    /// 0 is free.
+    pub serial: u64,
+    pub holder: u32,
+    /// As the process itself knows it.
+    pub pid: u32,
+    pub gpu: u32,
+    pub running: u32,
+    pub bytes_max: u64,
+    pub started_us: u64,
+    pub ended_us: u64,
+}
+
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct GpuState {
@@ -69,7 +89,17 @@ pub struct GpuState {
     pub slow_allocation_ms: u32,
     pub hung_nvml_ms: u32,
     pub last_xid: u32,
+    /// Plus one; 0 means that processes decide.
+    pub load_percent: u32,
+    /// As NVML numbers them: 0 default, 2 prohibited, 3 one process at a time.
+    pub compute_mode: u32,
+    /// Whether the driver keeps account of processes that used the card.
+    pub accounting: u32,
+    /// Freed memory keeps what was in it, and so do allocations made of it.
+    pub keeps_freed: u32,
     pub pad: u32,
+    /// Freed bytes that still hold something.
+    pub dirty_bytes: u64,
 }
 
 #[repr(C)]
@@ -126,6 +156,9 @@ pub struct Allocation {
     pub exported: u32,
     /// The process that created it, index + 1; NVML shows the bytes under it.
     pub creator: u32,
+    /// All of it was set to zero and nothing was written since.
+    pub clean: u32,
+    pub pad: u32,
     /// Next free entry, index + 1.
     pub next_free: u32,
 }

@@ -61,6 +61,30 @@ impl State {
         let bytes = bytes.min(*held);
         *held -= bytes;
         self.give(gpu, bytes);
+        self.leave_dirt(gpu, bytes);
+    }
+
+    /// On a card whose driver does not scrub, freed memory keeps what was in it.
+    fn leave_dirt(&mut self, gpu: usize, bytes: u64) {
+        let card = &mut self.gpus[gpu];
+        if card.keeps_freed != 0 {
+            card.dirty_bytes = (card.dirty_bytes + bytes).min(card.capacity_bytes);
+        }
+    }
+
+    /// Whether a new allocation holds what somebody left; takes that dirt off the card.
+    pub fn take_dirt(&mut self, gpu: usize, bytes: u64) -> bool {
+        let card = &mut self.gpus[gpu];
+        let dirty = card.dirty_bytes > 0;
+        card.dirty_bytes = card.dirty_bytes.saturating_sub(bytes);
+        dirty
+    }
+
+    pub fn mark_clean(&mut self, hold: Hold, clean: bool) {
+        let entry = &mut self.allocations[hold.id.index as usize];
+        if entry.serial == hold.id.serial {
+            entry.clean = u32::from(clean);
+        }
     }
 
     /// The first context of a process on a card costs memory; further ones share it.
@@ -70,10 +94,16 @@ impl State {
             self.holders[holder].context_bytes[gpu] = bytes;
         }
         self.holders[holder].contexts[gpu] += 1;
+        if self.holders[holder].contexts[gpu] == 1 {
+            self.account_begins(holder, gpu);
+        }
         Ok(())
     }
 
     pub fn close_context(&mut self, holder: usize, gpu: usize) {
+        if self.holders[holder].contexts[gpu] == 1 {
+            self.account_ends(holder, gpu);
+        }
         let entry = &mut self.holders[holder];
         entry.contexts[gpu] = entry.contexts[gpu].saturating_sub(1);
         if entry.contexts[gpu] == 0 {
@@ -94,6 +124,7 @@ impl State {
             }
         };
         self.allocations[id.index as usize].creator = holder as u32 + 1;
+        self.allocations[id.index as usize].clean = 0;
         self.hold_or_drop(holder, id)
     }
 
@@ -201,17 +232,24 @@ impl State {
         let (gpu, bytes) = (self.allocations[index].gpu as usize, self.allocations[index].bytes);
         self.allocations[index].live = FREE;
         self.give(gpu, bytes);
+        if self.allocations[index].clean == 0 {
+            self.leave_dirt(gpu, bytes);
+        }
         self.recycle_allocation(index);
     }
 
     /// Removes a process and all it held.
     pub fn drop_holder(&mut self, holder: usize) {
         for gpu in 0..self.gpus.len() {
+            if self.holders[holder].contexts[gpu] > 0 {
+                self.account_ends(holder, gpu);
+            }
             let entry = &mut self.holders[holder];
             entry.contexts[gpu] = 0;
-            let bytes =
-                std::mem::take(&mut entry.context_bytes[gpu]) + std::mem::take(&mut entry.native_bytes[gpu]);
-            self.give(gpu, bytes);
+            let native = std::mem::take(&mut entry.native_bytes[gpu]);
+            let context = std::mem::take(&mut entry.context_bytes[gpu]);
+            self.give(gpu, native + context);
+            self.leave_dirt(gpu, native);
         }
         while let Some(at) = self.holders[holder].references.checked_sub(1) {
             let index = self.references[at as usize].allocation as usize;

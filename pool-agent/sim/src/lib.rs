@@ -6,7 +6,7 @@
 //!
 //! * [`preset`]: host descriptions as data files, resolved into a [`machine`] document.
 //! * [`state`]: the mapped file and its robust lock; [`ledger`] owns the byte counts in it, [`holder`] knows which
-//!   processes are alive, [`lingering`] finds descriptors that outlived their handles.
+//!   processes are alive, `accounting` remembers those that are not, [`lingering`] finds descriptors that outlived their handles.
 //! * [`fault`]: what an operator or a test breaks at run time.
 //! * [`host`]: creating and opening a host directory; [`locate`] finds it from a library's own path.
 
@@ -15,6 +15,7 @@
 // Card numbers and table indices are bounded by the constants in `layout`, far below every integer's limit.
 #![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)]
 
+mod accounting;
 pub mod fault;
 pub mod holder;
 pub mod host;

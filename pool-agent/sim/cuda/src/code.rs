@@ -20,6 +20,7 @@ codes! {
     INVALID_VALUE = 1, c"CUDA_ERROR_INVALID_VALUE", c"invalid argument";
     OUT_OF_MEMORY = 2, c"CUDA_ERROR_OUT_OF_MEMORY", c"out of memory";
     NOT_INITIALIZED = 3, c"CUDA_ERROR_NOT_INITIALIZED", c"initialization error";
+    DEVICE_UNAVAILABLE = 46, c"CUDA_ERROR_DEVICE_UNAVAILABLE", c"CUDA-capable device(s) is/are busy or unavailable";
     NO_DEVICE = 100, c"CUDA_ERROR_NO_DEVICE", c"no CUDA-capable device is detected";
     INVALID_DEVICE = 101, c"CUDA_ERROR_INVALID_DEVICE", c"invalid device ordinal";
     INTEGRITY = 103, c"CUDA_ERROR_SOFTWARE_VALIDITY_NOT_ESTABLISHED", c"integrity checks failed";
@@ -76,6 +77,7 @@ mod tests {
             header::CUDA_ERROR_INVALID_VALUE,
             header::CUDA_ERROR_OUT_OF_MEMORY,
             header::CUDA_ERROR_NOT_INITIALIZED,
+            header::CUDA_ERROR_DEVICE_UNAVAILABLE,
             header::CUDA_ERROR_NO_DEVICE,
             header::CUDA_ERROR_INVALID_DEVICE,
             header::CUDA_ERROR_INVALID_IMAGE,

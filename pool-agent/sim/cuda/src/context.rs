@@ -84,11 +84,33 @@ pub(crate) fn with_peers<T>(
     change(&mut contexts.live.get_mut(&id).ok_or(Code::INVALID_CONTEXT)?.peers)
 }
 
-fn open(driver: &Driver, card: usize, flags: u32, primary: bool) -> Result<usize, Code> {
-    let bytes = driver.machine().gpus[card].context_bytes;
-    if driver.state()?.gpus[card].lost != 0 {
+const PROHIBITED: u32 = 2;
+const EXCLUSIVE_PROCESS: u32 = 3;
+
+/// Whether the card's compute mode lets this process have a context.
+fn admitted(driver: &Driver, card: usize) -> Outcome {
+    let (lost, mode) = {
+        let state = driver.state()?;
+        (state.gpus[card].lost != 0, state.gpus[card].compute_mode)
+    };
+    if lost {
         return Err(Code::NO_DEVICE);
     }
+    let others = || {
+        let state = driver.attached.swept().map_err(|_| Code::UNKNOWN)?;
+        let mut slots = (0..state.holders_high as usize).filter(|slot| *slot != driver.holder());
+        Ok(slots.any(|slot| state.process_bytes(slot, card).is_some()))
+    };
+    match mode {
+        PROHIBITED => Err(Code::DEVICE_UNAVAILABLE),
+        EXCLUSIVE_PROCESS if others()? => Err(Code::DEVICE_UNAVAILABLE),
+        _ => Ok(()),
+    }
+}
+
+fn open(driver: &Driver, card: usize, flags: u32, primary: bool) -> Result<usize, Code> {
+    let bytes = driver.machine().gpus[card].context_bytes;
+    admitted(driver, card)?;
     with_room(driver, |state| state.open_context(driver.holder(), card, bytes))?;
     let id = usize::try_from(0x7c00_0000_0000 + fresh_id() * 0x100).map_err(|_| Code::UNKNOWN)?;
     let context = Context { card, flags, primary, sticky: None, peers: Vec::new(), limits: HashMap::new() };

@@ -37,10 +37,16 @@ impl Memory {
         rdma: u8,
     ) -> Result<Self, Code> {
         delay_allocation(driver, card)?;
-        let hold = with_room(driver, |state| state.create(driver.holder(), card, bytes))?;
+        let (hold, dirty) = with_room(driver, |state| {
+            let hold = state.create(driver.holder(), card, bytes)?;
+            Ok((hold, state.take_dirt(card, bytes)))
+        })?;
         let name = MemoryName { host: driver.attached.host().id(), gpu: card, id: hold.id };
         match memory_file(&name.text(), bytes) {
             Ok(file) => {
+                if dirty {
+                    soil(&file, bytes)?;
+                }
                 Ok(Self { place: Place::Card(card), bytes, handle_types, rdma, file, hold: Some(hold) })
             }
             Err(code) => {
@@ -85,9 +91,27 @@ impl Memory {
         Ok(copy)
     }
 
+    /// Notes that all of it is zero, or that something was written.
+    pub(crate) fn mark_clean(&self, driver: &Driver, clean: bool) -> Result<(), Code> {
+        if let Some(hold) = self.hold {
+            driver.state()?.mark_clean(hold, clean);
+        }
+        Ok(())
+    }
+
     pub(crate) fn descriptor(&self) -> i32 {
         self.file.as_raw_fd()
     }
+}
+
+/// What a former tenant left, at the start of an allocation: enough to be found, little enough for this machine.
+pub(crate) static SOIL: [u8; 64 << 10] = [0xA5; 64 << 10];
+
+fn soil(file: &OwnedFd, bytes: u64) -> Result<(), Code> {
+    use std::os::unix::fs::FileExt;
+    let length = SOIL.len().min(usize::try_from(bytes).unwrap_or(0));
+    let file = std::fs::File::from(duplicate(file.as_raw_fd())?);
+    file.write_all_at(&SOIL[..length], 0).map_err(|_| Code::OPERATING_SYSTEM)
 }
 
 impl Drop for Memory {

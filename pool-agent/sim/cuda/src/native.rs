@@ -7,7 +7,7 @@ use crate::code::Code;
 use crate::context::current;
 use crate::driver::{Driver, driver};
 use crate::entry::{offer, put};
-use crate::memory::{delay_allocation, with_room};
+use crate::memory::{SOIL, delay_allocation, with_room};
 use crate::native_arena::ALIGNMENT;
 
 const PITCH_ALIGNMENT: u64 = 512;
@@ -33,7 +33,10 @@ pub(crate) fn allocate(
     }
     delay_allocation(driver, card)?;
     let charged = bytes.next_multiple_of(ALIGNMENT);
-    with_room(driver, |state| state.charge_native(driver.holder(), card, charged))?;
+    let dirty = with_room(driver, |state| {
+        state.charge_native(driver.holder(), card, charged)?;
+        Ok(state.take_dirt(card, charged))
+    })?;
     let card_bytes = driver.machine().gpus[card].memory_bytes;
     let placed = driver.arenas().of(card, card_bytes).and_then(|arena| arena.place(charged));
     let address = match placed {
@@ -43,6 +46,11 @@ pub(crate) fn allocate(
             return Err(code);
         }
     };
+    if dirty {
+        let length = SOIL.len().min(usize::try_from(bytes).unwrap_or(0));
+        // SAFETY: the block was just placed, is at least this long, and nobody else knows it yet.
+        unsafe { std::ptr::copy_nonoverlapping(SOIL.as_ptr(), address as *mut u8, length) };
+    }
     let block = Block { bytes, charged, card, context, kind, id: fresh_id() };
     driver.space().blocks.insert(address, block);
     Ok(address)

@@ -48,6 +48,7 @@ pub(crate) fn written(driver: &Driver, here: Current, piece: &Piece) -> Result<u
     if write_effect(driver, here, piece.place)? == Effect::Vanishes {
         return Ok(0);
     }
+    note_content(driver, piece, false)?;
     let Place::Card(card) = piece.place else { return Ok(piece.bytes) };
     if card == here.card || link_state(driver, here.card, card)?.0.upper_half_vanishes == 0 {
         return Ok(piece.bytes);
@@ -155,12 +156,27 @@ pub(crate) fn copy(driver: &Driver, here: Current, to: u64, from: u64, bytes: u6
 /// Fills with a pattern of 1, 2 or 4 bytes and answers the simulated nanoseconds.
 pub(crate) fn fill(driver: &Driver, here: Current, to: u64, pattern: &[u8], bytes: u64) -> Result<u64, Code> {
     let targets = driver.space().pieces(to, bytes, here.card)?;
+    let zero = pattern.iter().all(|byte| *byte == 0);
     for target in &targets {
         if write_effect(driver, here, target.place)? == Effect::Done {
             fill_piece(target, to, pattern);
+            note_content(driver, target, zero)?;
         }
     }
     time(driver, here, [&targets, &[]])
+}
+
+/// Remembers whether the memory under a piece is all zero: a whole mapping was cleared, or something was written.
+fn note_content(driver: &Driver, piece: &Piece, cleared: bool) -> Outcome {
+    let Place::Card(card) = piece.place else { return Ok(()) };
+    if driver.state()?.gpus[card].keeps_freed == 0 {
+        return Ok(());
+    }
+    let memory = driver.space().mapping(piece.address).map(|(start, mapping)| {
+        let whole = start == piece.address && mapping.bytes == piece.bytes;
+        (std::sync::Arc::clone(&mapping.memory), whole)
+    });
+    memory.map_or(Ok(()), |(memory, whole)| memory.mark_clean(driver, cleared && whole))
 }
 
 fn fill_piece(target: &Piece, origin: u64, pattern: &[u8]) {

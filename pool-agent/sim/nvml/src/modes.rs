@@ -1,4 +1,4 @@
-//! Modes and error counters: readable, and never changed through this library.
+//! Modes and error counters: readable. Of the modes only the compute mode can be changed, as root does on hardware.
 
 use crate::entry::{Outcome, Return, put};
 use crate::session::{DeviceHandle, device};
@@ -72,8 +72,8 @@ nvml_api! {
         put(mode, 1)
     }
     fn nvmlDeviceGetComputeMode(handle: DeviceHandle, mode: *mut u32) {
-        device(handle)?;
-        put(mode, 0)
+        let device = device(handle)?;
+        put(mode, device.host.state().map_err(|_| Return::UNKNOWN)?.gpus[device.card].compute_mode)
     }
     fn nvmlDeviceGetMigMode(handle: DeviceHandle, current: *mut u32, pending: *mut u32) {
         let device = device(handle)?;
@@ -104,7 +104,14 @@ nvml_api! {
         put(mode, 0)
     }
     fn nvmlDeviceSetPersistenceMode(handle: DeviceHandle, _mode: u32) { refused(handle) }
-    fn nvmlDeviceSetComputeMode(handle: DeviceHandle, _mode: u32) { refused(handle) }
+    fn nvmlDeviceSetComputeMode(handle: DeviceHandle, mode: u32) {
+        let device = device(handle)?;
+        if !matches!(mode, 0 | 2 | 3) {
+            return Err(Return::INVALID_ARGUMENT);
+        }
+        device.host.state().map_err(|_| Return::UNKNOWN)?.gpus[device.card].compute_mode = mode;
+        Ok(())
+    }
     fn nvmlDeviceSetAccountingMode(handle: DeviceHandle, _mode: u32) { refused(handle) }
     fn nvmlDeviceSetPowerManagementLimit(handle: DeviceHandle, _milliwatts: u32) { refused(handle) }
     fn nvmlDeviceGetFieldValues(handle: DeviceHandle, _count: i32, _values: *mut std::ffi::c_void) {

@@ -1,7 +1,9 @@
-//! Processes with a context on a card. Accounting is off.
+//! Processes with a context on a card, and those that had one where the driver keeps account.
+
+use tarn_sim::layout::Account;
 
 use crate::entry::{Outcome, Return, put};
-use crate::session::{DeviceHandle, device, host};
+use crate::session::{DeviceHandle, device};
 
 /// The first form.
 #[repr(C)]
@@ -19,6 +21,29 @@ pub struct Process {
     used_bytes: u64,
     gpu_instance: u32,
     compute_instance: u32,
+}
+
+/// `nvmlAccountingStats_t`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct AccountingStats {
+    gpu_percent: u32,
+    memory_percent: u32,
+    bytes_max: u64,
+    time_ms: u64,
+    started_us: u64,
+    running: u32,
+    reserved: [u32; 5],
+}
+
+/// Lives on a card, after dead processes were noticed; not supported where no account is kept.
+fn accounts(handle: DeviceHandle) -> Result<Vec<Account>, Return> {
+    let device = device(handle)?;
+    let state = device.host.swept(None).map_err(|_| Return::UNKNOWN)?;
+    if state.gpus[device.card].accounting == 0 {
+        return Err(Return::NOT_SUPPORTED);
+    }
+    Ok(state.accounts_of(device.card))
 }
 
 const NO_INSTANCE: u32 = u32::MAX;
@@ -79,17 +104,41 @@ nvml_api! {
         none(handle, count)
     }
     fn nvmlDeviceGetAccountingMode(handle: DeviceHandle, mode: *mut u32) {
-        device(handle)?;
-        put(mode, 0)
+        let device = device(handle)?;
+        put(mode, device.host.state().map_err(|_| Return::UNKNOWN)?.gpus[device.card].accounting)
     }
-    fn nvmlDeviceGetAccountingPids(handle: DeviceHandle, count: *mut u32, _pids: *mut u32) { none(handle, count) }
+    fn nvmlDeviceGetAccountingPids(handle: DeviceHandle, count: *mut u32, pids: *mut u32) {
+        let accounts = accounts(handle)?;
+        if count.is_null() {
+            return Err(Return::INVALID_ARGUMENT);
+        }
+        let room = *count as usize;
+        put(count, u32::try_from(accounts.len()).map_err(|_| Return::UNKNOWN)?)?;
+        if accounts.len() > room {
+            return Err(Return::INSUFFICIENT_SIZE);
+        }
+        for (at, account) in accounts.iter().enumerate() {
+            pids.add(at).write(account.pid);
+        }
+        Ok(())
+    }
     fn nvmlDeviceGetAccountingBufferSize(handle: DeviceHandle, size: *mut u32) {
         device(handle)?;
         put(size, 4000)
     }
-    fn nvmlDeviceGetAccountingStats(_handle: DeviceHandle, _pid: u32, _stats: *mut std::ffi::c_void) {
-        host()?;
-        Err(Return::NOT_SUPPORTED)
+    fn nvmlDeviceGetAccountingStats(handle: DeviceHandle, pid: u32, stats: *mut AccountingStats) {
+        let accounts = accounts(handle)?;
+        let account = accounts.iter().rev().find(|account| account.pid == pid).ok_or(Return::NOT_FOUND)?;
+        let time_ms = account.ended_us.saturating_sub(account.started_us) / 1000;
+        put(stats, AccountingStats {
+            gpu_percent: 35,
+            memory_percent: 1,
+            bytes_max: account.bytes_max,
+            time_ms,
+            started_us: account.started_us,
+            running: account.running,
+            reserved: [0; 5],
+        })
     }
     fn nvmlDeviceGetProcessUtilization(
         handle: DeviceHandle, _samples: *mut std::ffi::c_void, count: *mut u32, _since: u64,

@@ -71,8 +71,13 @@ nvml_api! {
         let device = device(handle)?;
         let used = device.host.state().map_err(|_| Return::UNKNOWN)?.gpus[device.card].used_bytes;
         let share = u32::try_from(used.saturating_mul(100) / device.gpu().memory_bytes.max(1)).unwrap_or(100);
-        put(utilization, if busy(&device)? { Utilization { gpu: 35, memory: share.min(40) } }
-            else { Utilization { gpu: 0, memory: 0 } })
+        let forced = device.host.state().map_err(|_| Return::UNKNOWN)?.gpus[device.card].load_percent;
+        let gpu = match forced.checked_sub(1) {
+            Some(percent) => percent,
+            None if busy(&device)? => 35,
+            None => 0,
+        };
+        put(utilization, Utilization { gpu, memory: if gpu == 0 { 0 } else { share.min(40) } })
     }
     fn nvmlDeviceGetEncoderUtilization(handle: DeviceHandle, percent: *mut u32, period: *mut u32) {
         device(handle)?;

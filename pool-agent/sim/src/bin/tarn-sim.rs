@@ -62,6 +62,9 @@ enum FaultCommand {
     Temperature { gpu: String, celsius: u32 },
     SlowAlloc { gpu: String, milliseconds: u32 },
     HungNvml { gpu: String, milliseconds: u32 },
+    Load { gpu: String, percent: u32 },
+    Accounting { gpu: String },
+    KeepsFreed { gpu: String },
     LinkDegrade { from: String, to: String, percent: u32 },
     Clear,
 }
@@ -119,6 +122,9 @@ fn resolve(host: &Host, fault: &FaultCommand) -> anyhow::Result<Fault> {
         FaultCommand::HungNvml { gpu, milliseconds } => {
             Fault::HungNvml { gpu: card(gpu)?, milliseconds: *milliseconds }
         }
+        FaultCommand::Load { gpu, percent } => Fault::Load { gpu: card(gpu)?, percent: *percent },
+        FaultCommand::Accounting { gpu } => Fault::Accounting { gpu: card(gpu)? },
+        FaultCommand::KeepsFreed { gpu } => Fault::KeepsFreed { gpu: card(gpu)? },
         FaultCommand::LinkDegrade { from, to, percent } => {
             Fault::LinkDegrade { from: card(from)?, to: card(to)?, percent: *percent }
         }
@@ -168,6 +174,7 @@ fn faults(host: &Host, gpu: usize) -> anyhow::Result<Vec<String>> {
     note(card.last_xid != 0, format!("xid {}", card.last_xid));
     note(card.temperature_c != 0, format!("temperature {}", card.temperature_c.saturating_sub(1)));
     note(card.slow_allocation_ms != 0, format!("slow-alloc {} ms", card.slow_allocation_ms));
+    note(card.keeps_freed != 0, format!("keeps-freed, {} MiB dirty", card.dirty_bytes >> 20));
     note(card.hung_nvml_ms != 0, format!("hung-nvml {} ms", card.hung_nvml_ms));
     for to in 0..host.gpus().len() {
         let link = &state.links[gpu][to];
