@@ -4,27 +4,20 @@
 //! `libcuda-real.so.1` beside it. That file exists only where the library is installed, so linking uses an empty stub of its name.
 
 use std::path::PathBuf;
-use std::process::Command;
+
+include!("../floor/link.rs");
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    let source = out.join("stub.c");
-    let stub = out.join("libcuda-real.so.1");
-    std::fs::write(&source, "").expect("OUT_DIR is writable");
-    let status = Command::new("cc")
-        .args(["-shared", "-fPIC", "-Wl,-soname,libcuda-real.so.1", "-o"])
-        .arg(&stub)
-        .arg(&source)
-        .status()
-        .expect("a C compiler is installed");
-    assert!(status.success(), "the stub library could not be linked");
-
-    let stub = stub.to_str().expect("OUT_DIR is UTF-8");
+    let stub = stub(&out, "libcuda-real.so.1");
+    for argument in floor(Path::new("../floor"), &out) {
+        println!("cargo::rustc-cdylib-link-arg={argument}");
+    }
     for argument in [
         "-Wl,-soname,libcuda.so.1",
         "-Wl,--push-state,--no-as-needed",
-        stub,
+        &stub,
         "-Wl,--pop-state",
         // RPATH, not RUNPATH: the tenant's LD_LIBRARY_PATH must not choose another driver.
         "-Wl,--disable-new-dtags,-rpath,$ORIGIN",
