@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tarn_protocol::control::{GpuEvent, ObservedInstance};
 use tarn_protocol::hardware::LinkProbe;
 use tarn_protocol::ids::{GpuUuid, InstanceId};
+use tarn_protocol::units::MonoMillis;
 use tokio::sync::Notify;
 
 /// Events and probes beyond this are dropped oldest first: the latest say most.
@@ -97,9 +98,16 @@ impl Board {
         self.changed.notify_one();
     }
 
-    pub fn event(&self, event: GpuEvent) {
+    /// One that would share card, instant and code with another waiting one is moved by a millisecond: that is its name.
+    pub fn event(&self, mut event: GpuEvent) {
         tracing::warn!(gpu = %event.uuid, xid = event.xid, detail = event.detail, "gpu event");
-        self.posts().events.push(event);
+        let mut posts = self.posts();
+        let name = |event: &GpuEvent| (event.uuid.clone(), event.mono_ms, event.xid);
+        while posts.events.items.iter().any(|(_, known)| name(known) == name(&event)) {
+            event.mono_ms = MonoMillis::new(event.mono_ms.get() + 1);
+        }
+        posts.events.push(event);
+        drop(posts);
         self.changed.notify_one();
     }
 

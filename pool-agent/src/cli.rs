@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 use tarn_protocol::ids::{GpuUuid, InstanceId};
 
+use crate::donor_guard::driver::DonorMode;
+use crate::donor_guard::sentry::EscapePolicy;
+
 #[derive(Debug, Parser)]
 #[command(name = "tarn-agent", version, about = "Runs a host's rented instances and proves what ran")]
 pub struct Cli {
@@ -24,8 +27,36 @@ pub enum Command {
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
+    /// Set aside what binds this host to its control plane, so that it can join anew: for state that is damaged. Ends nothing.
+    Rejoin {
+        #[arg(long)]
+        state_dir: PathBuf,
+    },
     /// Prove links between this host's cards with data, and print a certificate of each as JSON. Changes nothing.
     Probe(ProbeArguments),
+    /// Show on one idle card that the donor guard finds and ends a process that may not compute there. Prints JSON.
+    GuardCheck {
+        /// Default: the first card.
+        #[arg(long)]
+        card: Option<GpuUuid>,
+        /// Seconds to wait for the guard.
+        #[arg(long, default_value_t = 20)]
+        seconds: u64,
+        /// Directory of libcuda.so.1 and libnvidia-ml.so.1; default: the system's.
+        #[arg(long, env = "TARN_DRIVER_DIR")]
+        driver_dir: Option<PathBuf>,
+    },
+    /// Set everything that is free on a card to zero, look whether it is, and print what was done as JSON. For idle cards.
+    ScrubCard {
+        #[arg(long)]
+        card: GpuUuid,
+    },
+    /// A process of that check: a context on a card, until it is ended.
+    #[command(hide = true)]
+    HoldContext {
+        #[arg(long)]
+        card: GpuUuid,
+    },
     /// One of the two processes of a link probe; its socket is on stdin.
     #[command(hide = true)]
     ProbeLink {
@@ -117,6 +148,18 @@ pub struct RunArguments {
     /// Do not probe every link at the start.
     #[arg(long)]
     pub no_probe_on_start: bool,
+    /// What is done to a tenant's process that computes on a card it did not rent.
+    #[arg(long, value_enum, default_value_t = EscapePolicy::Stop)]
+    pub donor_escape: EscapePolicy,
+    /// Compute mode of a pool's donors while it runs. Needs root; the driver has to allow context-free memory on such cards.
+    #[arg(long, value_enum, default_value_t = DonorMode::Untouched)]
+    pub donor_mode: DonorMode,
+    /// Bytes that an instance's own processes may hold on each donor, by the kernel's dmem controller; default: not limited.
+    #[arg(long)]
+    pub donor_dmem_max: Option<u64>,
+    /// Seconds that scrubbing one card may take after an instance.
+    #[arg(long, default_value_t = 60)]
+    pub scrub_deadline_seconds: u64,
     /// Stands in for the kernel's boot id; for tests.
     #[arg(long, hide = true)]
     pub boot_id: Option<String>,

@@ -16,6 +16,8 @@ pub enum DurableError {
     Read { path: PathBuf, source: std::io::Error },
     #[error("{path} does not hold what it should")]
     Parse { path: PathBuf, source: serde_json::Error },
+    #[error("{path} and its copy are damaged; {remedy}")]
+    Damaged { path: PathBuf, remedy: &'static str },
 }
 
 impl DurableError {
@@ -67,6 +69,41 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, DurableE
         .map_err(|source| DurableError::Parse { path: path.to_owned(), source })
 }
 
+/// Where the second text of a file lies that must not be lost.
+pub fn copy_of(path: &Path) -> PathBuf {
+    path.with_extension("copy")
+}
+
+/// Writes the copy first, so that it is never older than the file.
+pub fn replace_json_twice<T: Serialize>(path: &Path, value: &T) -> Result<(), DurableError> {
+    replace_json(&copy_of(path), value)?;
+    replace_json(path, value)
+}
+
+/// The file, or its copy when the file is damaged or lost. `remedy` says what a person does when both are.
+pub fn read_json_twice<T: DeserializeOwned>(
+    path: &Path,
+    remedy: &'static str,
+) -> Result<Option<T>, DurableError> {
+    let found = match read_json(path) {
+        Ok(Some(value)) => return Ok(Some(value)),
+        Err(DurableError::Parse { .. }) => None,
+        Ok(None) => Some(()),
+        Err(error) => return Err(error),
+    };
+    match (read_json(&copy_of(path)), found) {
+        (Ok(Some(value)), _) => {
+            tracing::warn!(path = %path.display(), "lost or damaged; its copy is used");
+            Ok(Some(value))
+        }
+        (Ok(None), Some(())) => Ok(None),
+        (Ok(None) | Err(DurableError::Parse { .. }), _) => {
+            Err(DurableError::Damaged { path: path.to_owned(), remedy })
+        }
+        (Err(error), _) => Err(error),
+    }
+}
+
 /// Removes a file durably; an absent one is fine.
 pub fn remove(path: &Path) -> Result<(), DurableError> {
     match std::fs::remove_file(path) {
@@ -79,6 +116,26 @@ pub fn remove(path: &Path) -> Result<(), DurableError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_kept_twice_survives_the_loss_of_either_text_and_says_when_both_are_gone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("state.json");
+        let read = || read_json_twice::<u32>(&path, "do this");
+        assert!(read().unwrap().is_none());
+        replace_json_twice(&path, &7).unwrap();
+        for damage in ["", "{ torn"] {
+            std::fs::write(&path, damage).unwrap();
+            assert_eq!(read().unwrap(), Some(7), "{damage:?}");
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(read().unwrap(), Some(7));
+        std::fs::write(copy_of(&path), "").unwrap();
+        let error = read().unwrap_err().to_string();
+        assert!(error.contains("state.json") && error.ends_with("do this"), "{error}");
+        replace_json(&path, &8).unwrap();
+        assert_eq!(read().unwrap(), Some(8));
+    }
 
     #[test]
     fn a_replaced_file_is_whole_and_private() {

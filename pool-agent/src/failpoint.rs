@@ -35,6 +35,7 @@ pub const INSTANCE_END: &[&str] = &[
     "finish.after_journal",
     "clean.before_broker_stop",
     "clean.after_broker_stop",
+    "clean.after_scrub",
     "ended.after_journal",
     "remove.before_directory",
     "remove.after_directory",

@@ -82,12 +82,24 @@ impl HealthBook {
         }
     }
 
-    pub fn load(state: &StateDir) -> Result<Self, DurableError> {
-        Ok(durable_file::read_json(&state.file("health.json"))?.unwrap_or_default())
+    /// A record that cannot be read may have held a fault of any card: all of `cards` are kept out until they are tested.
+    pub fn load(state: &StateDir, cards: &[GpuUuid]) -> Result<Self, DurableError> {
+        let remedy = "test the cards and clear them";
+        match durable_file::read_json_twice(&state.file("health.json"), remedy) {
+            Err(error @ DurableError::Damaged { .. }) => {
+                tracing::error!(%error, "every card is kept out of placement");
+                let mut book = Self::default();
+                for card in cards {
+                    book.fault(card, GpuHealth::Drain { reason: "its health record was lost".to_owned() });
+                }
+                Ok(book)
+            }
+            other => Ok(other?.unwrap_or_default()),
+        }
     }
 
     pub fn save(&self, state: &StateDir) -> Result<(), DurableError> {
-        durable_file::replace_json(&state.file("health.json"), self)
+        durable_file::replace_json_twice(&state.file("health.json"), self)
     }
 }
 
@@ -149,6 +161,21 @@ mod tests {
         }
         assert!(expected(&book.verdict(&uuid)), "{xids:?} gave {:?}", book.verdict(&uuid));
         assert_eq!(consequence, last, "{xids:?}");
+    }
+
+    #[test]
+    fn a_lost_record_of_faults_keeps_every_card_out() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateDir::open(directory.path()).unwrap();
+        let cards = [GpuUuid::from_bytes([1; 16]), GpuUuid::from_bytes([2; 16])];
+        assert_eq!(HealthBook::load(&state, &cards).unwrap(), HealthBook::default(), "a fresh host");
+        HealthBook::default().save(&state).unwrap();
+        let path = state.file("health.json");
+        for path in [path.clone(), durable_file::copy_of(&path)] {
+            std::fs::write(path, "{").unwrap();
+        }
+        let book = HealthBook::load(&state, &cards).unwrap();
+        assert!(cards.iter().all(|card| !book.verdict(card).accepts_placement()));
     }
 
     #[test]

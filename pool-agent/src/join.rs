@@ -13,6 +13,7 @@ use crate::backoff::{Backoff, entropy};
 use crate::clock::HostClock;
 use crate::control_plane::{CallError, ControlPlane};
 use crate::durable_file::{self, DurableError};
+use crate::rejoin;
 use crate::state_dir::StateDir;
 
 /// A secret that does not print.
@@ -63,7 +64,7 @@ pub async fn identity(
     name: &str,
 ) -> Result<Identity, JoinError> {
     let path = state.file("identity.json");
-    if let Some(identity) = durable_file::read_json(&path)? {
+    if let Some(identity) = durable_file::read_json_twice(&path, rejoin::REMEDY)? {
         return Ok(identity);
     }
     let request = JoinRequest {
@@ -75,7 +76,7 @@ pub async fn identity(
     };
     let response = call(control_plane, &request).await?;
     let identity = Identity { host_id: response.host_id, credential: Secret(response.credential) };
-    durable_file::replace_json(&path, &identity)?;
+    durable_file::replace_json_twice(&path, &identity)?;
     tracing::info!(host = %identity.host_id, "joined");
     Ok(identity)
 }
@@ -102,8 +103,11 @@ async fn call(control_plane: &ControlPlane, request: &JoinRequest) -> Result<Joi
 
 fn nonce(state: &StateDir) -> Result<String, JoinError> {
     let path = state.file("join_nonce.json");
-    if let Some(nonce) = durable_file::read_json(&path)? {
-        return Ok(nonce);
+    match durable_file::read_json(&path) {
+        Ok(Some(nonce)) => return Ok(nonce),
+        // Not joined yet: a nonce that cannot be read was at most used for an answer that was lost.
+        Ok(None) | Err(DurableError::Parse { .. }) => {}
+        Err(error) => return Err(error.into()),
     }
     let mut bytes = [0u8; 16];
     getrandom::fill(&mut bytes).map_err(|_| JoinError::Entropy)?;

@@ -8,8 +8,8 @@
 //!
 //! * [`join`], [`control_plane`], [`sync`], [`report`], [`backoff`]: the dialogue with the control plane.
 //! * [`nvml`], [`health`], [`probe`]: cards by UUID, faults, links proven by data in throw-away processes.
-//! * [`instance`], [`broker_process`], [`runtime`], [`card_use`], [`donor_guard`]: what runs here.
-//! * [`usage`]: evidence of running time. [`durable_file`], [`state_dir`], [`failpoint`], [`process_mark`], [`clock`]: ground.
+//! * [`instance`], [`broker_process`], [`runtime`], [`card_use`], [`donor_guard`], [`scrub`]: what runs here.
+//! * [`usage`]: evidence of running time. [`durable_file`], [`state_dir`], [`rejoin`], [`failpoint`], [`process_mark`], [`clock`]: ground.
 
 pub mod backoff;
 pub mod board;
@@ -27,9 +27,11 @@ pub mod join;
 pub mod nvml;
 pub mod probe;
 pub mod process_mark;
+pub mod rejoin;
 pub mod report;
 pub mod run;
 pub mod runtime;
+pub mod scrub;
 pub mod state_dir;
 pub mod sync;
 pub mod usage;

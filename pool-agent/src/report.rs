@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tarn_protocol::control::{GpuEvent, GpuTelemetry, ObservedInstance, Report};
 use tarn_protocol::hardware::{GpuHealth, Inventory};
 use tarn_protocol::ids::{GpuUuid, InstanceId};
-use tarn_protocol::units::{BootId, Sequence};
+use tarn_protocol::units::{BootId, MonoMillis, Sequence};
 
 use crate::board::Reading;
 use crate::durable_file::{self, DurableError};
@@ -35,11 +35,19 @@ struct Numbered {
 }
 
 impl ReportNumbers {
-    pub fn open(state: &StateDir, boot_id: &BootId) -> Result<Self, DurableError> {
-        let stored: Option<Numbered> = durable_file::read_json(&state.file("report_seq.json"))?;
-        let last = stored
-            .filter(|stored| stored.boot_id == *boot_id)
-            .unwrap_or_else(|| Numbered { boot_id: boot_id.clone(), seq: Sequence::new(0) });
+    /// Where the number is lost, the host's clock is above it: reports are further apart than its milliseconds.
+    pub fn open(state: &StateDir, boot_id: &BootId, now: MonoMillis) -> Result<Self, DurableError> {
+        let lost = || Numbered { boot_id: boot_id.clone(), seq: Sequence::new(now.get()) };
+        let last = match durable_file::read_json::<Numbered>(&state.file("report_seq.json")) {
+            Ok(Some(stored)) if stored.boot_id == *boot_id => stored,
+            Ok(Some(_)) => Numbered { boot_id: boot_id.clone(), seq: Sequence::new(0) },
+            Ok(None) => lost(),
+            Err(DurableError::Parse { path, .. }) => {
+                tracing::warn!(path = %path.display(), "damaged; reports go on from the clock");
+                lost()
+            }
+            Err(error) => return Err(error),
+        };
         Ok(Self { state: state.clone(), last })
     }
 
@@ -137,6 +145,7 @@ impl Reporter {
                     mono_ms: self.around.clock.now(),
                     xid: 0,
                     detail: "card_lost".to_owned(),
+                    escape: None,
                 });
                 self.around.board.card_fell(uuid, "card lost");
             }
@@ -163,12 +172,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let state = StateDir::open(directory.path()).unwrap();
         let boot = BootId::new("one");
-        let mut numbers = ReportNumbers::open(&state, &boot).unwrap();
+        let mut numbers = ReportNumbers::open(&state, &boot, MonoMillis::new(0)).unwrap();
         numbers.next().unwrap();
         numbers.next().unwrap();
-        let mut numbers = ReportNumbers::open(&state, &boot).unwrap();
+        let mut numbers = ReportNumbers::open(&state, &boot, MonoMillis::new(0)).unwrap();
         assert_eq!(numbers.next().unwrap(), Sequence::new(3));
-        let mut numbers = ReportNumbers::open(&state, &BootId::new("two")).unwrap();
+        let mut numbers = ReportNumbers::open(&state, &BootId::new("two"), MonoMillis::new(0)).unwrap();
         assert_eq!(numbers.next().unwrap(), Sequence::new(1));
     }
 }

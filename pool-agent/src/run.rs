@@ -15,9 +15,15 @@ use crate::board::Board;
 use crate::card_use::CardUse;
 use crate::clock::{HostClock, NoBootId};
 use crate::control_plane::{CallError, ControlPlane};
+use crate::donor_guard::allowed::Allowed;
+use crate::donor_guard::driver::DriverGuard;
+use crate::donor_guard::roster::Roster;
+use crate::donor_guard::sentry::EscapePolicy;
+use crate::donor_guard::watch::watch as watch_donors;
 use crate::durable_file::DurableError;
 use crate::failpoint::Failpoints;
 use crate::health::{Consequence, HealthBook};
+use crate::instance::record::{InstanceRecord, Stage};
 use crate::instance::worker::{Settings, Surroundings};
 use crate::join::{self, JoinError, Secret};
 use crate::nvml::events;
@@ -26,6 +32,7 @@ use crate::probe::errands;
 use crate::probe::pair::Prober;
 use crate::report::{ReportNumbers, Reporter};
 use crate::runtime::process::ProcessRuntime;
+use crate::scrub::card::Scrubber;
 use crate::state_dir::{StateDir, StateDirError};
 use crate::sync::{self, Workers};
 use crate::usage::UsageSpool;
@@ -51,6 +58,9 @@ pub struct Options {
     pub probe_bytes: Bytes,
     pub probe_deadline: Duration,
     pub probe_on_start: bool,
+    pub escape_policy: EscapePolicy,
+    pub driver_guard: DriverGuard,
+    pub scrub_deadline: Duration,
     pub boot_id: Option<String>,
     pub failpoint: Option<String>,
 }
@@ -83,6 +93,7 @@ pub async fn run(options: Options) -> Result<(), AgentError> {
     let clock = HostClock::open(options.boot_id.clone())?;
     let control_plane = ControlPlane::new(&options.server)?;
     let around = surroundings(&options, &state, &clock)?;
+    tell_lost_usage(&around);
     listen_for_xids(&around)?;
     errands::after_link_events(&around).map_err(AgentError::Watch)?;
 
@@ -90,6 +101,8 @@ pub async fn run(options: Options) -> Result<(), AgentError> {
     let book = WantedBook::open(&state, &around.failpoints)?;
     let workers = Workers::new(Arc::clone(&around));
     workers.recover(book.stored());
+    // Only now is it known whose card is whose.
+    watch_donors(&around, options.escape_policy).map_err(AgentError::Watch)?;
     if let Some(revision) = book.revision() {
         around.board.desired_journaled(revision);
     }
@@ -118,7 +131,8 @@ async fn serve(
         errands::at_start(&around);
     }
     let (report_seconds, told_seconds) = watch::channel(options.report_seconds);
-    let reporter = Reporter::new(Arc::clone(&around), ReportNumbers::open(state, clock.boot_id())?);
+    let reporter =
+        Reporter::new(Arc::clone(&around), ReportNumbers::open(state, clock.boot_id(), clock.now())?);
     tracing::info!(host = %identity.host_id, driver = around.cards.driver_version(), "serving");
     let pulling = sync::pull(
         Arc::clone(&around),
@@ -144,8 +158,10 @@ fn surroundings(
         options.driver_dir.as_ref().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
     let cards = HostCards::open(driver_dir.as_deref())?;
     let failpoints = Failpoints::new(options.failpoint.clone());
+    let allowed = Arc::<Allowed>::default();
     let prober = Prober {
         clock: clock.clone(),
+        allowed: Arc::clone(&allowed),
         own_executable: options.own_executable.clone(),
         driver_dir: driver_dir.clone(),
         driver_version: cards.driver_version().to_owned(),
@@ -153,28 +169,57 @@ fn surroundings(
         verify_bytes: VERIFY_BYTES,
         deadline: options.probe_deadline,
     };
+    let scrubber = Scrubber {
+        own_executable: options.own_executable.clone(),
+        driver_dir: driver_dir.clone(),
+        allowed: Arc::clone(&allowed),
+        deadline: options.scrub_deadline,
+    };
     let beside =
         driver_dir.as_ref().and_then(|path| Some(path.parent()?.join("dev"))).filter(|path| path.is_dir());
     let device_dir = options.device_dir.clone().or(beside).unwrap_or_else(|| PathBuf::from("/dev"));
     Ok(Arc::new(Surroundings {
         clock: clock.clone(),
         state: state.clone(),
+        health: HealthBook::load(state, &cards.uuids())?.into(),
         cards,
-        health: HealthBook::load(state)?.into(),
         runtime: Box::new(ProcessRuntime::new(state.root(), &options.own_executable)),
         prober,
+        scrubber,
         board: Board::default(),
         card_use: CardUse::default(),
+        roster: Roster::default(),
+        allowed,
         usage: UsageSpool::open(state, &failpoints)?,
         settings: Settings {
             artefacts: options.artefacts.clone(),
             driver_dir,
             device_dir,
+            driver_guard: options.driver_guard,
             drain_ms: options.drain_seconds * 1000,
             usage_interval_ms: options.usage_interval_ms,
         },
         failpoints,
     }))
+}
+
+/// What may stay unbilled, said once: of which instances, on whose primary.
+fn tell_lost_usage(around: &Arc<Surroundings>) {
+    let Some(damage) = around.usage.damage() else { return };
+    tracing::error!(?damage, "usage evidence was lost; what runs is claimed again from its start");
+    for id in around.state.known_instances() {
+        let Ok(Some(record)) = InstanceRecord::load(&around.state, &id) else { continue };
+        let consequence = match record.stage {
+            Stage::Running { .. } | Stage::Stopping { .. } => "is claimed again from its start",
+            Stage::Ended { .. } | Stage::Cleaning { .. } => {
+                "had ended: what was not acknowledged of it stays unbilled"
+            }
+            _ => continue,
+        };
+        let detail = format!("usage_lost: {damage:?}; {id}, generation {}, {consequence}", record.generation);
+        let (uuid, mono_ms) = (record.spec.primary, around.clock.now());
+        around.board.event(GpuEvent { uuid, mono_ms, xid: 0, detail, escape: None });
+    }
 }
 
 fn listen_for_xids(around: &Arc<Surroundings>) -> Result<(), AgentError> {
@@ -194,7 +239,7 @@ fn hear(around: &Arc<Surroundings>, uuid: &GpuUuid, xid: u32) {
         consequence
     };
     let detail = format!("xid {xid}: {:?}", crate::xid::action(xid));
-    around.board.event(GpuEvent { uuid: uuid.clone(), mono_ms: now, xid, detail });
+    around.board.event(GpuEvent { uuid: uuid.clone(), mono_ms: now, xid, detail, escape: None });
     errands::after_xid(around, uuid, xid);
     if consequence == Consequence::StopInstances {
         around.board.card_fell(uuid, &format!("xid {xid}"));

@@ -16,6 +16,7 @@ use tarn_protocol::control::UsageEvidence;
 use tarn_protocol::ids::{GpuUuid, InstanceId};
 use tarn_protocol::units::{BootId, Generation, MonoMillis, Sequence};
 
+use crate::backoff::entropy;
 use crate::durable_file::{self, DurableError};
 use crate::failpoint::Failpoints;
 use crate::state_dir::StateDir;
@@ -25,6 +26,9 @@ const COMPACT_LINES: usize = 4096;
 /// Evidence that waits; above, claims are made rarer, so that days without the control plane still fit a report.
 const BACKLOG_DENSE: usize = 512;
 const SPARSE_INTERVAL_MS: u64 = 60_000;
+/// Beyond any number that counting reaches, and far below what the wire carries.
+const NUMBERS_AFTER_LOSS: u64 = 1 << 44;
+const NUMBERS_SPREAD: u64 = (1 << 52) - 1;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -55,6 +59,23 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// Every line of a log. The last may be torn: it was not durable yet, so nobody was told of it.
+    fn add_up(&mut self, text: &[u8]) -> Option<Damage> {
+        let mut lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
+        let last = lines.pop().unwrap_or_default();
+        let mut unreadable = 0;
+        for line in lines {
+            match serde_json::from_slice(line) {
+                Ok(line) => self.apply(line),
+                Err(_) => unreadable += 1,
+            }
+        }
+        if let Ok(line) = serde_json::from_slice(last) {
+            self.apply(line);
+        }
+        (unreadable > 0).then_some(Damage::Unreadable(unreadable))
+    }
+
     fn apply(&mut self, line: Line) {
         match line {
             Line::Evidence(evidence) => {
@@ -110,7 +131,18 @@ pub struct Claim {
 pub struct UsageSpool {
     path: PathBuf,
     failpoints: Failpoints,
+    damage: Option<Damage>,
     inner: Mutex<Spool>,
+}
+
+/// What was found wrong with the log when it was opened. What runs is claimed again from its start, which bills no millisecond twice; what
+/// had ended and was not acknowledged yet is lost with the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Damage {
+    /// A host that has joined has no log.
+    Lost,
+    /// So many lines before the last cannot be read.
+    Unreadable(usize),
 }
 
 #[derive(Debug)]
@@ -126,14 +158,19 @@ impl UsageSpool {
     pub fn open(state: &StateDir, failpoints: &Failpoints) -> Result<Self, DurableError> {
         let path = state.file("usage.jsonl");
         let text = match std::fs::read(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            Ok(text) => Some(text),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(source) => return Err(DurableError::read(&path, source)),
         };
         let mut tally = Tally::default();
-        // The last line may be torn: it was not durable yet, so nobody was told of it.
-        let lines = text.split(|byte| *byte == b'\n');
-        lines.filter_map(|line| serde_json::from_slice(line).ok()).for_each(|line| tally.apply(line));
+        let damage = match &text {
+            Some(text) => tally.add_up(text),
+            None => state.file("identity.json").exists().then_some(Damage::Lost),
+        };
+        if damage.is_some() {
+            // The control plane knows each number for ever, and the highest that it has seen is lost: go on from one that it has not.
+            tally.next = tally.next.max(NUMBERS_AFTER_LOSS + (entropy() & NUMBERS_SPREAD));
+        }
         let (file, torn) = match rewrite(&path, &tally) {
             Ok(file) => (file, false),
             Err(error) => {
@@ -146,8 +183,13 @@ impl UsageSpool {
         Ok(Self {
             path,
             failpoints: failpoints.clone(),
+            damage,
             inner: Mutex::new(Spool { tally, file, lines, torn }),
         })
+    }
+
+    pub fn damage(&self) -> Option<Damage> {
+        self.damage
     }
 
     /// Writes evidence up to `claim.until` down; when this returns, it will reach the control plane.
@@ -288,6 +330,33 @@ mod tests {
         let spool = UsageSpool::open(&state, &Failpoints::default()).unwrap();
         let spans = spool.waiting(9).into_iter().map(|found| (found.seq.get(), found.to_mono_ms.get()));
         assert_eq!(spans.collect::<Vec<_>>(), [(1, 200), (2, 350)]);
+    }
+
+    #[test]
+    fn a_lost_or_damaged_log_is_noticed_and_its_numbers_are_never_used_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateDir::open(directory.path()).unwrap();
+        let path = state.file("usage.jsonl");
+        let open = || UsageSpool::open(&state, &Failpoints::default()).unwrap();
+        assert_eq!(open().damage(), None, "a host that never joined has nothing to lose");
+        std::fs::write(state.file("identity.json"), "{}").unwrap();
+        open().claim(&claim(1, 1, 100, 200)).unwrap();
+        open().claim(&claim(1, 1, 100, 300)).unwrap();
+        assert_eq!(open().damage(), None);
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replacen("evidence", "evid\u{0}", 1)).unwrap();
+        let spool = open();
+        assert_eq!(spool.damage(), Some(Damage::Unreadable(1)));
+        assert_eq!(spool.waiting(9).len(), 1, "the rest is kept");
+        drop(spool);
+        std::fs::remove_file(&path).unwrap();
+        let spool = open();
+        assert_eq!(spool.damage(), Some(Damage::Lost));
+        spool.claim(&claim(1, 1, 100, 400)).unwrap();
+        let again = &spool.waiting(9)[0];
+        assert!(again.seq.get() >= NUMBERS_AFTER_LOSS && i64::try_from(again.seq.get()).is_ok());
+        assert_eq!((again.from_mono_ms.get(), again.to_mono_ms.get()), (100, 400), "all of the run");
+        assert_eq!(open().damage(), None, "it is said once");
     }
 
     proptest! {

@@ -13,6 +13,7 @@ use tarn_protocol::units::Generation;
 
 use crate::durable_file::{self, DurableError};
 use crate::failpoint::Failpoints;
+use crate::rejoin;
 use crate::state_dir::StateDir;
 
 /// Instances that are gone are remembered up to this many; ids sort by creation, so the oldest are forgotten first.
@@ -81,7 +82,8 @@ pub struct Accepted {
 
 impl WantedBook {
     pub fn open(state: &StateDir, failpoints: &Failpoints) -> Result<Self, DurableError> {
-        let fence = durable_file::read_json(&state.file("fence.json"))?.unwrap_or_default();
+        let fence = durable_file::read_json_twice(&state.file("fence.json"), rejoin::REMEDY)?;
+        let fence = fence.unwrap_or_default();
         Ok(Self { state: state.clone(), failpoints: failpoints.clone(), fence })
     }
 
@@ -112,7 +114,7 @@ impl WantedBook {
             self.write_goal(instance)?;
         }
         if fence != self.fence {
-            durable_file::replace_json(&self.state.file("fence.json"), &fence)?;
+            durable_file::replace_json_twice(&self.state.file("fence.json"), &fence)?;
             self.fence = fence;
         }
         self.failpoints.hit("wanted.after_journal");

@@ -249,4 +249,50 @@ pub struct GpuEvent {
     /// Xid number, or 0 for `detail` alone.
     pub xid: u32,
     pub detail: String,
+    /// Somebody computed on a card that is not theirs to compute on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub escape: Option<Box<Escape>>,
+}
+
+/// A compute process on a card that its tenant did not rent as primary, with what proves it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Escape {
+    /// Whose process it is, or whose donor it was found on when only the card tells; `None` for a process of no tenant.
+    pub instance_id: Option<InstanceId>,
+    pub identified_by: IdentifiedBy,
+    /// On the host.
+    pub pid: u32,
+    /// As `/proc/<pid>/cgroup` named it.
+    pub cgroup: Option<String>,
+    /// Clock ticks after boot: with the pid, one process for ever.
+    pub start_ticks: Option<u64>,
+    /// The most that it was seen to hold on the card.
+    pub bytes: Bytes,
+    /// How often it was seen; 0 for a life that only the driver's accounting knows.
+    pub samples: u32,
+    pub first_seen_mono_ms: MonoMillis,
+    pub last_seen_mono_ms: MonoMillis,
+    pub action: EscapeAction,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IdentifiedBy {
+    Cgroup,
+    PidNamespace,
+    /// The process was gone: the driver's accounting knows it, and the card was a donor of this instance.
+    Card,
+    Nothing,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EscapeAction {
+    Killed,
+    /// Was killed and is still there.
+    Survived,
+    /// Left alone, to be charged.
+    Billed,
+    /// Nobody's process, or one that was gone: told to a person.
+    Reported,
 }

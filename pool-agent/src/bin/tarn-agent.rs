@@ -9,11 +9,15 @@ use anyhow::Context;
 use clap::Parser;
 use tarn_agent::cli::{Cli, Command, ProbeArguments, ProbeRole, RunArguments};
 use tarn_agent::clock::HostClock;
+use tarn_agent::donor_guard::check;
+use tarn_agent::donor_guard::driver::DriverGuard;
 use tarn_agent::join::Secret;
 use tarn_agent::probe::words::Verdict;
 use tarn_agent::probe::{command, exporter, importer};
+use tarn_agent::rejoin;
 use tarn_agent::run::{self, Options};
 use tarn_agent::runtime::{enter, inner, outer};
+use tarn_agent::scrub::process;
 use tarn_agent::state_dir::StateDir;
 use tarn_protocol::hardware::ProbeOutcome;
 use tarn_protocol::units::Bytes;
@@ -35,7 +39,35 @@ fn run_command() -> anyhow::Result<()> {
             let state = StateDir::existing(&state_dir)?;
             std::process::exit(enter::exec(&state, &instance_id, &command)?);
         }
+        Command::Rejoin { state_dir } => {
+            let state = StateDir::existing(&state_dir)?;
+            let done = rejoin::set_aside(&state, HostClock::open(None)?.now())?;
+            let mut out = std::io::stdout();
+            writeln!(out, "set aside in {}: {}", done.aside.display(), done.files.join(", "))?;
+            for instance in done.instances {
+                writeln!(out, "still here, and unknown to the host that this one becomes: {instance}")?;
+            }
+            writeln!(out, "now: tarn-agent run … --join-token-file FILE, with a new join token")?;
+            Ok(())
+        }
         Command::Probe(arguments) => probe(arguments),
+        Command::GuardCheck { card, seconds, driver_dir } => {
+            let own_executable = std::env::current_exe().context("where is this executable?")?;
+            let patience = Duration::from_secs(seconds);
+            let clock = HostClock::open(None)?;
+            let (card, driver_dir) = (card.as_ref(), driver_dir.as_deref());
+            let report = check::run(card, driver_dir, &own_executable, patience, &clock)?;
+            writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(&report)?)?;
+            anyhow::ensure!(report.passed, "{}", report.remarks.join("; "));
+            Ok(())
+        }
+        Command::ScrubCard { card } => {
+            let scrubbed = process::run(&card)?;
+            writeln!(std::io::stdout(), "{}", serde_json::to_string(&scrubbed)?)?;
+            anyhow::ensure!(scrubbed.unclean_bytes == 0, "the card is not clean");
+            Ok(())
+        }
+        Command::HoldContext { card } => Ok(check::hold(&card)?),
         Command::ProbeLink { role, card, bytes } => {
             let socket = std::io::stdin();
             let verdict = match role {
@@ -133,6 +165,12 @@ fn options(arguments: RunArguments) -> anyhow::Result<Options> {
         drain_seconds: arguments.drain_seconds,
         probe_bytes: Bytes::new(arguments.probe_bytes.next_multiple_of(2 * Bytes::MIB)),
         probe_deadline: Duration::from_secs(arguments.probe_deadline_seconds),
+        driver_guard: DriverGuard {
+            mode: arguments.donor_mode,
+            dmem_max: arguments.donor_dmem_max.map(Bytes::new),
+        },
+        scrub_deadline: Duration::from_secs(arguments.scrub_deadline_seconds),
+        escape_policy: arguments.donor_escape,
         probe_on_start: !arguments.no_probe_on_start,
         boot_id: arguments.boot_id,
         failpoint: arguments.failpoint,

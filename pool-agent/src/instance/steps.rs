@@ -77,10 +77,13 @@ impl Worker {
         self.around.board.cards_recovered(&self.cards().into_iter().collect());
         let cards = self.own_cards();
         self.require_idle(&cards)?;
+        let guard = self.around.settings.driver_guard;
+        guard.open(&self.around.cards, &self.donors()).map_err(|error| host_error(whole(&error)))?;
         for donor in self.record.spec.donors.clone() {
             self.verify_link(&donor)?;
         }
         self.require_idle(&cards)?;
+        guard.close(&self.around.cards, &self.donors()).map_err(|error| host_error(whole(&error)))?;
         let config = self.compose()?;
         self.hit("prepare.before_directory");
         let settings = &self.around.settings;
@@ -109,6 +112,10 @@ impl Worker {
     fn own_cards(&self) -> Vec<GpuUuid> {
         let shared = usize::from(self.record.spec.cap_bytes.is_some());
         self.cards().into_iter().skip(shared).collect()
+    }
+
+    fn donors(&self) -> Vec<GpuUuid> {
+        self.record.spec.donors.iter().map(|donor| donor.uuid.clone()).collect()
     }
 
     /// One quick probe through the product path before anything of the tenant's depends on the link.
@@ -219,6 +226,13 @@ impl Worker {
         // A process of an earlier try waits at a gate that nobody can open: it goes, and nothing of the tenant ran in it.
         self.around.runtime.stop(&self.record.instance_id, None, Force::Kill);
         let plan = self.launch_plan();
+        let buses = self
+            .donors()
+            .into_iter()
+            .filter_map(|donor| Some(self.around.cards.card(&donor)?.facts.gpu.pci_bus_id.clone()));
+        let guard = self.around.settings.driver_guard;
+        let limited = guard.limit(&plan.cgroups, &buses.collect::<Vec<_>>());
+        limited.map_err(|error| host_error(whole(&error)))?;
         let gated = self.around.runtime.start(&plan).map_err(|error| host_error(whole(&error)))?;
         self.hit("launch.after_spawn");
         let process = gated.process;
@@ -344,15 +358,38 @@ impl Worker {
             tracing::error!(instance = %id, "the broker does not end");
         }
         self.hit("clean.after_broker_stop");
-        for residue in cleanup::await_idle(&self.around.cards, &self.own_cards(), IDLE_WITHIN) {
-            let reason = format!("residue after {id}: {}", residue.detail);
-            self.around.fault(&residue.uuid, GpuHealth::Drain { reason: reason.clone() });
-            let event =
-                GpuEvent { uuid: residue.uuid, mono_ms: self.around.clock.now(), xid: 0, detail: reason };
-            self.around.board.event(event);
+        let cards = self.own_cards();
+        if let Err(error) = self.around.settings.driver_guard.open(&self.around.cards, &self.donors()) {
+            // The scrubber cannot work there then, which keeps the card out.
+            tracing::error!(%error, "a donor stays closed");
+        }
+        let mut left = cleanup::await_idle(&self.around.cards, &cards, IDLE_WITHIN);
+        // Only what a tenant may have had in hand; a card that somebody still holds cannot be scrubbed.
+        if self.record.launches > 0 {
+            let held = |card: &&GpuUuid| left.iter().any(|residue| residue.uuid == **card);
+            let idle: Vec<GpuUuid> = cards.iter().filter(|card| !held(card)).cloned().collect();
+            left.extend(cleanup::scrub(&self.around.scrubber, &idle));
+            left.extend(cleanup::await_idle(&self.around.cards, &idle, IDLE_WITHIN));
+        }
+        self.hit("clean.after_scrub");
+        for residue in left {
+            self.quarantine(residue);
         }
         self.around.usage.forget(&self.run_key());
         self.end(outcome)
+    }
+
+    /// Keeps a card that is not as it was out of every placement until it is tested again.
+    fn quarantine(&self, residue: cleanup::Residue) {
+        let reason = format!("residue after {}: {}", self.record.instance_id, residue.detail);
+        self.around.fault(&residue.uuid, GpuHealth::Drain { reason: reason.clone() });
+        self.around.board.event(GpuEvent {
+            uuid: residue.uuid,
+            mono_ms: self.around.clock.now(),
+            xid: 0,
+            detail: reason,
+            escape: None,
+        });
     }
 
     /// Whatever escaped its first process goes before its cards are looked at.

@@ -18,7 +18,9 @@ use crate::board::Board;
 use crate::broker_process;
 use crate::card_use::CardUse;
 use crate::clock::HostClock;
-use crate::donor_guard;
+use crate::donor_guard::allowed::Allowed;
+use crate::donor_guard::driver::DriverGuard;
+use crate::donor_guard::roster::{Roster, Seat};
 use crate::durable_file::{self, DurableError};
 use crate::failpoint::Failpoints;
 use crate::health::HealthBook;
@@ -26,6 +28,7 @@ use crate::nvml::host::HostCards;
 use crate::probe::errands;
 use crate::probe::pair::{Occasion, Prober};
 use crate::runtime::Runtime;
+use crate::scrub::card::Scrubber;
 use crate::state_dir::StateDir;
 use crate::usage::{Claim, Run, UsageSpool};
 
@@ -46,8 +49,12 @@ pub struct Surroundings {
     pub health: Mutex<HealthBook>,
     pub runtime: Box<dyn Runtime>,
     pub prober: Prober,
+    pub scrubber: Scrubber,
     pub board: Board,
     pub card_use: CardUse,
+    /// Whose card is whose, and who may compute on a donor: for the guard.
+    pub roster: Roster,
+    pub allowed: Arc<Allowed>,
     pub usage: UsageSpool,
     pub settings: Settings,
 }
@@ -60,6 +67,7 @@ pub struct Settings {
     /// Where the cards' device nodes are.
     pub device_dir: PathBuf,
     pub drain_ms: u64,
+    pub driver_guard: DriverGuard,
     pub usage_interval_ms: u64,
 }
 
@@ -186,6 +194,8 @@ impl Worker {
     pub(super) fn take_cards(&mut self) {
         self.give_back_cards();
         self.taken = self.cards();
+        let (primary, donors) = (self.record.spec.primary.clone(), self.taken[1..].to_vec());
+        self.around.roster.seat(&self.record.instance_id, Seat { primary, donors });
         self.around.card_use.take(&self.taken);
     }
 
@@ -193,6 +203,7 @@ impl Worker {
         if self.taken.is_empty() {
             return;
         }
+        self.around.roster.leave(&self.record.instance_id);
         let owed = self.around.card_use.give_back(&self.taken);
         self.taken.clear();
         errands::send(&self.around, owed, Occasion::Released);
@@ -347,7 +358,7 @@ impl Worker {
         }
     }
 
-    /// Looks at cards and broker once a second: residency for reports, escapes to end.
+    /// Looks at cards and broker once a second: residency for reports.
     fn survey(&mut self, facts: &Facts) {
         let due = facts.now.get().saturating_sub(self.survey.at.get()) >= SURVEY_EVERY_MS;
         let up = matches!(self.record.stage, Stage::Running { .. } | Stage::Stopping { .. });
@@ -358,35 +369,11 @@ impl Worker {
         if self.survey.config.is_none() {
             self.survey.config = durable_file::read_json(&self.directory.pool_config()).ok().flatten();
         }
-        self.end_escapes();
         if let Some(config) = &self.survey.config {
             let card = self.around.cards.card(&config.primary.uuid);
             let sample = card.and_then(|card| card.sample(SAMPLE_WITHIN).ok().or_else(|| card.last()));
             let donors = broker_process::figures(&self.directory.broker_socket()).unwrap_or_default();
             self.survey.residency = residency(config, sample.map_or(0, |sample| sample.used_bytes), &donors);
-        }
-    }
-
-    fn end_escapes(&self) {
-        let id = &self.record.instance_id;
-        for donor in &self.record.spec.donors {
-            let Some(card) = self.around.cards.card(&donor.uuid) else { continue };
-            let Ok(sample) = card.sample(SAMPLE_WITHIN) else { continue };
-            if sample.processes.is_empty() {
-                continue;
-            }
-            let members = self.around.runtime.members(id, self.record.stage.process().as_ref());
-            for (pid, bytes) in donor_guard::escapes(&sample.processes, &members) {
-                crate::process_mark::signal_pid(pid, rustix::process::Signal::KILL);
-                self.around.board.event(tarn_protocol::control::GpuEvent {
-                    uuid: donor.uuid.clone(),
-                    mono_ms: self.around.clock.now(),
-                    xid: 0,
-                    detail: format!(
-                        "donor_escape: process {pid} of {id} computed on a donor with {bytes} bytes; killed"
-                    ),
-                });
-            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! `tarn-agent probe`: certificates by hand, on a host that need not have joined. Nothing is changed and nothing is kept.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tarn_protocol::hardware::LinkProbe;
@@ -34,6 +35,7 @@ pub fn run(
     let cards = HostCards::open(driver_dir.as_deref())?;
     let prober = Prober {
         clock: clock.clone(),
+        allowed: Arc::default(),
         own_executable: request.own_executable.clone(),
         driver_dir,
         driver_version: cards.driver_version().to_owned(),

@@ -182,6 +182,20 @@ pub fn copy(stream: &Stream, to: Address, from: Address, bytes: u64) -> Result<(
     checked("cuMemcpyDtoDAsync", result)
 }
 
+/// Sets memory to zero, in the order of `stream`.
+pub fn clear(stream: &Stream, at: Address, bytes: u64) -> Result<(), ProbeError> {
+    // SAFETY: the driver checks the range.
+    checked("cuMemsetD8Async", unsafe { sys::cuMemsetD8Async(at, 0, bytes_of(bytes), stream.raw()) })
+}
+
+/// Free and total bytes of the current card.
+pub fn memory_info() -> Result<(u64, u64), ProbeError> {
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: both out-pointers outlive the call.
+    checked("cuMemGetInfo", unsafe { sys::cuMemGetInfo_v2(&raw mut free, &raw mut total) })?;
+    Ok((free as u64, total as u64))
+}
+
 pub fn synchronize() -> Result<(), ProbeError> {
     // SAFETY: no arguments.
     checked("cuCtxSynchronize", unsafe { sys::cuCtxSynchronize() })

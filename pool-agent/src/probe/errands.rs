@@ -62,6 +62,7 @@ pub fn after_link_events(around: &Arc<Surroundings>) -> std::io::Result<()> {
             mono_ms: heard.clock.now(),
             xid: 0,
             detail: format!("nvlink_changed: {before} active links before, {now} now"),
+            escape: None,
         });
         send(&heard, pairs_of(&heard, uuid), Occasion::LinkEvent);
     })

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -18,6 +19,7 @@ use super::circumstances::Circumstances;
 use super::words::{Measured, Verdict};
 use super::{advice, atomics, grade};
 use crate::clock::HostClock;
+use crate::donor_guard::allowed::Allowed;
 
 const POLL: Duration = Duration::from_millis(5);
 /// A card that still cleans up after the last probe or tenant gets this many tries.
@@ -26,6 +28,8 @@ const TRIES: u32 = 2;
 #[derive(Debug, Clone)]
 pub struct Prober {
     pub clock: HostClock,
+    /// Told of the two processes before they touch a card.
+    pub allowed: Arc<Allowed>,
     pub own_executable: PathBuf,
     /// Where the driver's libraries are; `None` leaves it to the loader.
     pub driver_dir: Option<PathBuf>,
@@ -202,7 +206,10 @@ impl Prober {
         if let Some(directory) = &self.driver_dir {
             command.env("LD_LIBRARY_PATH", directory);
         }
-        command.stdin(Stdio::from(socket)).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
+        let child =
+            command.stdin(Stdio::from(socket)).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        self.allowed.admit(child.id());
+        Ok(child)
     }
 }
 
@@ -288,6 +295,7 @@ mod tests {
     fn p3_a_probe_that_crashes_is_only_a_failed_probe() {
         let prober = Prober {
             clock: HostClock::open(None).unwrap(),
+            allowed: Arc::default(),
             own_executable: PathBuf::from("/bin/false"),
             driver_dir: None,
             driver_version: String::new(),

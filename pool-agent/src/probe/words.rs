@@ -78,6 +78,10 @@ pub enum ProbeError {
 }
 
 impl ProbeError {
+    pub fn out_of_memory(&self) -> bool {
+        matches!(self, Self::Driver { name, .. } if name == "CUDA_ERROR_OUT_OF_MEMORY")
+    }
+
     /// The reason code of a certificate.
     pub const fn reason(&self) -> &'static str {
         match self {

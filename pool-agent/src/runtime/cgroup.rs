@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use tarn_protocol::ids::InstanceId;
 
-const ROOT: &str = "/sys/fs/cgroup";
-const GROUP: &str = "tarn";
+pub const ROOT: &str = "/sys/fs/cgroup";
+/// Above every group of an instance.
+pub const GROUP: &str = "tarn";
 /// Hierarchies of version 1 that are used; `pids` first, because it names the instance.
 const CONTROLLERS: [&str; 2] = ["pids", "memory"];
 /// A tenant may run thousands of processes, not exhaust the host's pids.
@@ -59,6 +60,8 @@ fn make_v2(root: &Path, id: &InstanceId) -> Option<PathBuf> {
         if let Err(error) = std::fs::write(directory.join("cgroup.subtree_control"), "+pids +memory") {
             tracing::warn!(%error, directory = %directory.display(), "cgroup without limits");
         }
+        // Few kernels have it, and only an operator's configuration asks for it; that it is missing is told then.
+        let _few_have_it = std::fs::write(directory.join("cgroup.subtree_control"), "+dmem");
     }
     limit(&group);
     Some(group)

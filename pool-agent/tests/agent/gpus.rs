@@ -64,37 +64,3 @@ fn h1_an_application_xid_tells_and_a_hardware_xid_stops_and_lasts() {
     assert!(matches!(after, GpuHealth::Drain { .. }), "{after:?}");
     host.remove(&instance);
 }
-
-#[test]
-fn b10_a_tenant_that_computes_on_a_donor_is_found_and_ended() {
-    let mut host = TestHost::new("rtx4090-x8-seed");
-    host.start_agent(None);
-    let instance = host.instance(&[0, 1], &["/bin/sleep", "1000"]);
-    host.control_plane.want(&instance);
-    host.await_running(&instance);
-    // Past our libraries, straight to the driver, with a card that nobody metered.
-    let driver = format!("LD_LIBRARY_PATH={}", host.sim.lib_dir().display());
-    let donor = format!("CUDA_VISIBLE_DEVICES={}", host.card(1));
-    let witness = crate::host::artefact("tarn-witness");
-    let escape = [
-        "/usr/bin/env",
-        "-i",
-        &driver,
-        &donor,
-        witness.to_str().unwrap(),
-        "--fill-percent",
-        "1",
-        "--block-gib",
-        "1",
-        "--hold",
-    ];
-    let ended = host.exec(&instance, &escape);
-    assert!(!ended.status.success(), "{ended:?}");
-    let event = eventually("escape not told", || {
-        host.control_plane
-            .with(|ledger| ledger.events.iter().find(|event| event.detail.contains("donor_escape")).cloned())
-    });
-    assert_eq!(event.uuid, host.card(1));
-    assert!(matches!(host.control_plane.phase(&instance.instance_id), Some(Phase::Running { .. })));
-    host.remove(&instance);
-}

@@ -6,11 +6,15 @@
 
 mod certificates;
 mod control_plane;
+mod damage;
 mod entry_paths;
+mod escapes;
 mod fencing;
+mod floor;
 mod gpus;
 mod host;
 mod kills;
 mod life;
 mod money;
 mod probes;
+mod scrubs;
