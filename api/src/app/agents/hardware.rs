@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::json;
-use tarn_protocol::control::Report;
+use tarn_protocol::control::{Escape, Report};
 use tarn_protocol::hardware::{Gpu, Inventory, LinkProbe, ProbeOutcome};
 use tarn_protocol::ids::{CertificateId, EventId, GpuUuid, HostId};
 use tarn_rows::Json;
@@ -41,8 +41,23 @@ pub async fn store(
             created_at: act.now,
         };
         tx.insert_gpu_event(&row).await?;
+        if let Some(escape) = &event.escape {
+            tx.open_alert(&escape_alert(act, host, &event.uuid, escape)).await?;
+        }
     }
     Ok(())
+}
+
+/// Somebody computed on a card that is not theirs: the evidence, kept for a person, under the instance that is to answer for it.
+fn escape_alert(act: &Act, host: &HostRow, card: &GpuUuid, escape: &Escape) -> AlertRow {
+    AlertRow {
+        id: EventId::new(act.now, act.bits()),
+        kind: "donor_escape".to_owned(),
+        subject: escape.instance_id.as_ref().map_or_else(|| card.to_string(), ToString::to_string),
+        detail: Json(json!({"host_id": host.id, "gpu_uuid": card, "escape": escape})),
+        created_at: act.now,
+        cleared_at: None,
+    }
 }
 
 /// Cards that the inventory does not name are gone. A card that another host has is refused and an operator is called.

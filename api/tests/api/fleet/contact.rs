@@ -1,8 +1,11 @@
 //! Reports that come late, twice, out of order, from the wrong machine, or not at all.
 
 use serde_json::json;
-use tarn_protocol::control::{JoinRequest, JoinResponse, UsageEvidence};
-use tarn_protocol::units::BootId;
+use tarn_api::clock::Clock;
+use tarn_protocol::control::{
+    Escape, EscapeAction, GpuEvent, IdentifiedBy, JoinRequest, JoinResponse, UsageEvidence,
+};
+use tarn_protocol::units::{BootId, Bytes};
 
 use super::hardware::Wiring;
 use super::world::World;
@@ -19,6 +22,7 @@ on_both! {
     a_converged_host_is_left_alone;
     a_reboot_ends_one_segment_and_proves_the_links_again;
     operators_alone_take_cards_out_and_put_them_back;
+    b10_an_escape_that_a_host_tells_is_an_alert_with_its_evidence;
 }
 
 async fn l7_silence_is_a_flag_and_moves_nothing(api: Api) {
@@ -274,4 +278,45 @@ async fn operators_alone_take_cards_out_and_put_them_back(api: Api) {
     world.round().await;
     let offer = world.api.get(&person.access, "/v1/offers/pool-96").await.is(200);
     assert_eq!(offer["availability"]["count"], 1, "its links were probed again: {offer}");
+}
+
+async fn b10_an_escape_that_a_host_tells_is_an_alert_with_its_evidence(api: Api) {
+    let mut world = World::with_host(api, 4).await;
+    let person = world.person().await;
+    let id = world.create(&person, "pool-96").await;
+    world.pass(1).await;
+    let now = world.api.clock.now();
+    let agent = &mut world.agents[0];
+    let at = agent.mono(now);
+    let escape = Escape {
+        instance_id: Some(id.clone()),
+        identified_by: IdentifiedBy::Cgroup,
+        pid: 4711,
+        cgroup: Some(format!("/tarn/{id}")),
+        start_ticks: Some(99),
+        bytes: Bytes::mib(612),
+        samples: 1,
+        first_seen_mono_ms: at,
+        last_seen_mono_ms: at,
+        action: EscapeAction::Killed,
+    };
+    let event = GpuEvent {
+        uuid: agent.uuid(1),
+        mono_ms: at,
+        xid: 0,
+        detail: "donor_escape: process 4711".to_owned(),
+        escape: Some(Box::new(escape.clone())),
+    };
+    let mut report = agent.next_report();
+    report.gpu_events = vec![event];
+    agent.send(&world.api, &report).await;
+    let page = world.api.get(&world.operator.access, "/v1/admin/alerts").await.is(200);
+    let alerts = page["items"].as_array().unwrap();
+    let [alert] = alerts.as_slice() else { panic!("{alerts:?}") };
+    assert_eq!((&alert["kind"], &alert["subject"]), (&json!("donor_escape"), &json!(id)), "{alert}");
+    assert_eq!(alert["detail"]["escape"], json!(escape), "{alert}");
+    assert_eq!(alert["detail"]["gpu_uuid"], json!(world.agents[0].uuid(1)));
+    world.pass(1).await;
+    assert_eq!(world.state(&person, &id).await, "running", "the process went, not the instance");
+    world.audit().await;
 }
