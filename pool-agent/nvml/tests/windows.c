@@ -47,6 +47,8 @@ int main(int count, char **words) {
     cuda = dlopen("libcuda.so.1", RTLD_NOW);
     nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW);
     if (!cuda || !nvml) { printf("dlopen %s\n", dlerror()); return 2; }
+    /* Numba and others leave the version out: that must not lead past the pool. */
+    if (dlopen("libcuda.so", RTLD_NOW) != cuda || dlopen("libnvidia-ml.so", RTLD_NOW) != nvml) { printf("another library without version\n"); return 5; }
     CALL(cuda, "cuInit", (unsigned), 0);
     CALL(nvml, "nvmlInit_v2", (void));
     CALL(nvml, "nvmlDeviceGetHandleByIndex_v2", (unsigned, device *), 0, &card);

@@ -94,6 +94,8 @@ impl InstanceDirectory {
                 return Err(DirectoryError::Artefact(artefact));
             }
             place_copy(&artefact, &self.lib().join(name))?;
+            // Numba, among others, opens the driver by this name before any other.
+            place_link(Path::new(name), &self.lib().join(name.trim_end_matches(".1")))?;
             let real = driver_library(driver_dir, name).ok_or(DirectoryError::Driver(name))?;
             place_link(&self.beyond_cover(real, name)?, &self.lib().join(real_name))?;
         }
