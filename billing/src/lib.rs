@@ -30,6 +30,7 @@ pub mod gate;
 pub mod grant;
 pub mod hold;
 pub mod invoice;
+pub mod leased;
 pub mod meter;
 pub mod money;
 pub mod price;
