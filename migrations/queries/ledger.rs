@@ -236,6 +236,55 @@ pub async fn transfers_of_segment(
     take_all(raws.fetch_all(conn).await?)
 }
 
+/// Of those, the usage charges whose ids lie between two, oldest first: ids of charges sort by the second that they begin with.
+pub async fn usage_between(
+    conn: &mut Conn,
+    scope: &TenantScope,
+    segment: &SegmentId,
+    (from, to): (&TransferId, &TransferId),
+) -> Result<Vec<TransferRow>> {
+    let raws = select_transfer!(
+        "WHERE tenant_id = $1 AND segment_id = $2 AND kind = 'usage' AND id >= $3 AND id <= $4 ORDER BY id",
+        scope.as_str(),
+        segment.as_str(),
+        from.as_str(),
+        to.as_str()
+    );
+    take_all(raws.fetch_all(conn).await?)
+}
+
+/// The last usage charge of a segment below an id.
+pub async fn usage_below(
+    conn: &mut Conn,
+    scope: &TenantScope,
+    segment: &SegmentId,
+    id: &TransferId,
+) -> Result<Option<TransferRow>> {
+    let raw = select_transfer!(
+        "WHERE tenant_id = $1 AND segment_id = $2 AND kind = 'usage' AND id < $3 ORDER BY id DESC LIMIT 1",
+        scope.as_str(),
+        segment.as_str(),
+        id.as_str()
+    );
+    raw.fetch_optional(conn).await?.map(take).transpose()
+}
+
+/// The first usage charge of a segment above an id.
+pub async fn usage_above(
+    conn: &mut Conn,
+    scope: &TenantScope,
+    segment: &SegmentId,
+    id: &TransferId,
+) -> Result<Option<TransferRow>> {
+    let raw = select_transfer!(
+        "WHERE tenant_id = $1 AND segment_id = $2 AND kind = 'usage' AND id > $3 ORDER BY id LIMIT 1",
+        scope.as_str(),
+        segment.as_str(),
+        id.as_str()
+    );
+    raw.fetch_optional(conn).await?.map(take).transpose()
+}
+
 /// What earlier reversals of a transfer sum to.
 pub async fn reversed_micros(conn: &mut Conn, scope: &TenantScope, id: &TransferId) -> Result<Micros> {
     let sum = query!(

@@ -31,6 +31,7 @@ pub mod instances;
 pub mod invoices;
 pub mod join_tokens;
 pub mod journal;
+pub mod leased;
 pub mod leases;
 pub mod ledger;
 pub mod links;
@@ -41,6 +42,7 @@ pub mod prices;
 pub mod segments;
 pub mod sessions;
 pub mod ssh_keys;
+pub mod statements;
 pub mod storage;
 pub mod wallet;
 

@@ -25,6 +25,7 @@ pub mod offers;
 pub mod operators;
 pub mod page;
 pub mod plans;
+pub mod reports;
 pub mod scope;
 pub mod secrets;
 pub mod segments;

@@ -8,6 +8,7 @@ mod money;
 mod operators;
 mod people;
 mod rentals;
+mod reports;
 
 /// `calls! noun { name(argument: Type) -> Type; }` for `queries::noun::name(conn, argument)`.
 macro_rules! calls {

@@ -4,7 +4,7 @@ use tarn_billing::money::Micros;
 use tarn_protocol::ids::{
     AccountId, GpuUuid, GrantId, HoldId, InstanceId, OfferId, SegmentId, TenantId, TransferId,
 };
-use tarn_protocol::units::{Generation, Timestamp};
+use tarn_protocol::units::{BootId, Generation, MonoMillis, Timestamp};
 use tarn_rows::audit::{
     AccountSumRow, AuditAccountRow, AuditCountsRow, AuditEntryRow, AuditEvidenceRow, AuditReversalRow,
     AuditSegmentRow, AuditSpanRow, AuditTransferRow, AuditUsageRow,
@@ -24,6 +24,9 @@ calls! { ledger {
     top_ups(scope: &TenantScope, page: Page<'_, TransferId>) -> Vec<TransferRow>;
     top_up(scope: &TenantScope, id: &TransferId) -> Option<TransferRow>;
     transfers_of_segment(scope: &TenantScope, segment: &SegmentId) -> Vec<TransferRow>;
+    usage_between(scope: &TenantScope, segment: &SegmentId, between: (&TransferId, &TransferId)) -> Vec<TransferRow>;
+    usage_above(scope: &TenantScope, segment: &SegmentId, id: &TransferId) -> Option<TransferRow>;
+    usage_below(scope: &TenantScope, segment: &SegmentId, id: &TransferId) -> Option<TransferRow>;
     reversed_micros(scope: &TenantScope, id: &TransferId) -> Micros;
     ledger_lines(scope: &TenantScope, page: Page<'_, TransferId>) -> Vec<LedgerLineRow>;
     entries_of_transfer(id: &TransferId) -> Vec<EntryRow>;
@@ -78,6 +81,8 @@ calls! { segments {
 
 calls! { evidence {
     insert_meter_event(event: &MeterEventRow) -> bool;
+    meter_events_between(run: (&InstanceId, Generation), boot: &BootId, from: MonoMillis, to: MonoMillis) -> Vec<MeterEventRow>;
+    meter_events_excusing(instance: &InstanceId, generation: Generation) -> Vec<MeterEventRow>;
     meter_events_of_segment(segment: &SegmentId) -> Vec<MeterEventRow>;
 } }
 

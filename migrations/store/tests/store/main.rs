@@ -35,6 +35,7 @@ mod leases;
 mod ledger;
 mod operators;
 mod people;
+mod plans;
 mod proxy;
 mod schema;
 mod segments;
