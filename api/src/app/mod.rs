@@ -14,3 +14,4 @@ pub mod offers;
 pub mod once;
 pub mod operators;
 pub mod people;
+pub mod reports;

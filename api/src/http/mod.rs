@@ -25,6 +25,7 @@ pub mod billing_details;
 pub mod charges;
 pub mod envelope;
 pub mod error;
+pub mod evidence;
 pub mod extract;
 pub mod format;
 pub mod health;
@@ -34,9 +35,11 @@ pub mod invoices;
 pub mod ledger;
 pub mod offers;
 pub mod once;
+pub mod period;
 pub mod rate_limit;
 pub mod sessions;
 pub mod ssh_keys;
+pub mod statements;
 pub mod status_page;
 pub mod table;
 pub mod tenants;
@@ -59,6 +62,8 @@ fn documented() -> OpenApiRouter<AppState> {
         .merge(billing_details::routes())
         .merge(invoices::routes())
         .merge(ledger::routes())
+        .merge(statements::routes())
+        .merge(evidence::routes())
         .merge(admin::hosts::routes())
         .merge(admin::gpus::routes())
         .merge(admin::links::routes())
@@ -69,6 +74,7 @@ fn documented() -> OpenApiRouter<AppState> {
         .merge(admin::credits::routes())
         .merge(admin::join_tokens::routes())
         .merge(admin::log::routes())
+        .merge(admin::reports::routes())
         .merge(health::routes())
 }
 

@@ -24,3 +24,4 @@ mod openapi;
 mod operators;
 mod people;
 mod real;
+mod statements;

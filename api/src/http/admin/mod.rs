@@ -9,4 +9,5 @@ pub mod join_tokens;
 pub mod links;
 pub mod log;
 pub mod price_book;
+pub mod reports;
 pub mod tenants;

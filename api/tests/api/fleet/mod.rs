@@ -9,4 +9,5 @@ pub mod hardware;
 mod lives;
 mod prices;
 mod replicas;
+mod reports;
 pub mod world;
