@@ -21,7 +21,7 @@ const READS: [(&str, &str); 4] = [
     ("e.account_id = $1 AND e.created_at", "entries_by_account"),
     ("e.created_at, e.transfer_id)", "entries_by_account"),
     ("a.tenant_id = $1 AND a.id = $2)", "entries_by_account"),
-    ("WHERE sku = $1 AND ended_at IS NULL", "usage_segments_open_by_sku"),
+    ("FROM usage_segments WHERE sku = $1 AND ended_at IS NULL", "usage_segments_open_by_sku"),
 ];
 
 #[tokio::test]
