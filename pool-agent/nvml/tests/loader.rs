@@ -51,6 +51,9 @@ impl Bench {
         std::fs::copy(artefact("libtarn_standin_nvml.so"), seat.join("libnvidia-ml.so.1")).unwrap();
         symlink(host.lib_dir().join("libnvidia-ml.so.1"), seat.join("libnvidia-ml-real.so.1")).unwrap();
         std::fs::copy(artefact("libtarn_standin_cuda.so"), seat.join("libcuda.so.1")).unwrap();
+        // The names without version, as the agent makes them.
+        symlink("libcuda.so.1", seat.join("libcuda.so")).unwrap();
+        symlink("libnvidia-ml.so.1", seat.join("libnvidia-ml.so")).unwrap();
         symlink(host.lib_dir().join("libcuda.so.1"), seat.join("libcuda-real.so.1")).unwrap();
         Self { directory, host, reader }
     }

@@ -196,5 +196,5 @@ fn b10_the_check_for_real_cards_finds_the_one_outside_and_leaves_the_allowed_one
     let by_cgroup = report["cgroups"].as_array().is_some_and(|groups| !groups.is_empty());
     let by = if by_cgroup { "cgroup" } else { "pid_namespace" };
     assert_eq!(report["evidence"]["identified_by"], by, "{report:#}");
-    assert_eq!(host.used(), [0, 0]);
+    assert_eq!(host.used_at_rest(), [0, 0]);
 }

@@ -187,6 +187,17 @@ impl TestHost {
         gpus.iter().map(|gpu| self.sim.used_bytes(&gpu.uuid).unwrap().unwrap()).collect()
     }
 
+    /// [`Self::used`], once nothing is, or for too long something: links are proven again when a pool that was in the way ends.
+    pub fn used_at_rest(&self) -> Vec<u64> {
+        for _ in 0..600 {
+            if self.used().iter().all(|bytes| *bytes == 0) {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        self.used()
+    }
+
     /// An artefact by a path inside this host's own directory, which no other test's processes have.
     pub fn linked(&self, name: &str) -> PathBuf {
         let own = self.directory.path().join(name);

@@ -58,7 +58,7 @@ fn an_agent_killed_at_any_point_of_an_end_finishes_it() {
         assert!(host.agent_died(), "{name} was never passed");
         host.start_agent(None);
         host.remove(&instance);
-        assert_eq!(host.used(), vec![0; 8], "{name}");
+        assert_eq!(host.used_at_rest(), vec![0; 8], "{name}");
         host.kill_agent();
         host.control_plane.with(|ledger| ledger.last = None);
     }
@@ -128,5 +128,5 @@ fn a_journal_that_cannot_be_read_ends_nothing_that_runs() {
     host.await_running(&instance);
     assert_eq!(starts(&host, &instance), 1);
     host.remove(&instance);
-    assert_eq!(host.used(), vec![0; 8]);
+    assert_eq!(host.used_at_rest(), vec![0; 8]);
 }

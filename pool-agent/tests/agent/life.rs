@@ -40,7 +40,7 @@ fn a_pool_of_four_lives_and_leaves_nothing_behind() {
     let stopped = host
         .await_phase(&instance.instance_id, "never stopped", |phase| matches!(phase, Phase::Stopped { .. }));
     assert!(matches!(stopped, Phase::Stopped { reason: StopReason::UserRequest, .. }), "{stopped:?}");
-    assert_eq!(host.used(), vec![0; 8]);
+    assert_eq!(host.used_at_rest(), vec![0; 8]);
     assert!(host.instance_dir(&instance).join("home").exists());
 
     // The next generation runs in the same directory; the same one never again.
@@ -48,7 +48,7 @@ fn a_pool_of_four_lives_and_leaves_nothing_behind() {
     host.control_plane.want(&again);
     host.await_running(&again);
     host.remove(&again);
-    assert_eq!(host.used(), vec![0; 8]);
+    assert_eq!(host.used_at_rest(), vec![0; 8]);
     assert!(processes_with(witness.to_str().unwrap()).is_empty());
 }
 

@@ -37,7 +37,7 @@ fn every_ordered_pair_gets_the_grade_that_its_data_earned() {
     assert_eq!(of(0, 2).outcome, ProbeOutcome::Passed { atomics_native: false });
     let across = of(0, 5);
     assert_eq!((across.class, across.grade, reason(&across)), (LinkClass::None, LinkGrade::D, "no_p2p"));
-    assert_eq!(host.used(), vec![0; 8]);
+    assert_eq!(host.used_at_rest(), vec![0; 8]);
     let inventory = host.control_plane.with(|ledger| ledger.inventory.clone().unwrap());
     assert_eq!((inventory.gpus.len(), inventory.links.len()), (8, 56));
     assert!(inventory.gpus[0].pcie_switch.is_some());

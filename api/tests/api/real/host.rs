@@ -112,7 +112,19 @@ impl Host {
 
     /// Bytes in use on every card.
     pub fn used(&self) -> Vec<u64> {
-        self.sim.gpus().iter().map(|gpu| self.sim.used_bytes(&gpu.uuid).unwrap().unwrap()).collect()
+        let gpus = self.sim.gpus();
+        gpus.iter().map(|gpu| self.sim.used_bytes(&gpu.uuid).unwrap().unwrap()).collect()
+    }
+
+    /// [`Self::used`], once nothing is, or for too long something: links are proven again when a pool that was in the way ends.
+    pub fn used_at_rest(&self) -> Vec<u64> {
+        for _ in 0..600 {
+            if self.used().iter().all(|bytes| *bytes == 0) {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        self.used()
     }
 
     pub fn log(&self) -> String {

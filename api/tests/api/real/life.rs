@@ -45,7 +45,7 @@ async fn lives_twice(control_plane: ControlPlane) {
     assert_eq!(stopping["billable"], false, "{stopping}");
     customer.reaches(&id, "stopped").await;
     site.both_pools_are_free().await;
-    assert_eq!(site.host.used(), vec![0; 8]);
+    assert_eq!(site.host.used_at_rest(), vec![0; 8]);
     assert_eq!(customer.instance(&id).await["reason_code"], "user_request");
 
     customer.start(&id).await;
