@@ -62,7 +62,7 @@ bench: bench-placement bench-start bench-api bench-billing ## all benchmarks tha
 
 ROUNDS ?= 1000
 chaos-billing: install-test build ## kill -9 of tarn serve under load, ROUNDS times on each engine; the books added up after each
-	TARN_CHAOS_ROUNDS=$(ROUNDS) TARN_CHAOS_SEED=$(SEED) $(CARGO) test -p tarn --test api --locked -- --nocapture chaos::campaign
+	TARN_CHAOS_ROUNDS=$(ROUNDS) TARN_CHAOS_SEED=$(SEED) $(CARGO) test -p tarn --test api --locked -- --nocapture --include-ignored chaos::campaign
 
 gpu-suite: ## the pooled device on this machine's own NVIDIA card; prints a table of checks
 	@command -v $(CARGO) >/dev/null && $(CARGO) build --release --locked -p tarn-broker -p tarn-standin-cuda -p tarn-standin-nvml -p tarn-witness || true
