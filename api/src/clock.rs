@@ -32,9 +32,9 @@ fn wall_micros() -> i64 {
 }
 
 fn advance_to(last: &AtomicI64, wall: i64) -> Timestamp {
-    let next = |last: i64| wall.max(last + 1);
-    match last.fetch_update(Ordering::AcqRel, Ordering::Acquire, |last| Some(next(last))) {
-        Ok(previous) | Err(previous) => Timestamp::from_micros(next(previous)),
+    let next = |last| Timestamp::issued(Timestamp::from_micros(last), Timestamp::from_micros(wall));
+    match last.fetch_update(Ordering::AcqRel, Ordering::Acquire, |last| Some(next(last).as_micros())) {
+        Ok(previous) | Err(previous) => next(previous),
     }
 }
 

@@ -69,6 +69,19 @@ impl Coverage {
         self.intervals[..after].last().map(|(_, end)| (*end).min(limit))
     }
 
+    /// Where `millis` proven milliseconds from `from` on are complete; `None` when there are fewer.
+    pub fn reach(&self, from: u64, millis: u64) -> Option<u64> {
+        let mut left = millis;
+        let ahead = self.intervals.iter().filter(|(_, end)| *end > from);
+        for (start, end) in ahead.map(|(start, end)| ((*start).max(from), *end)) {
+            if left <= end - start {
+                return Some(start + left);
+            }
+            left -= end - start;
+        }
+        None
+    }
+
     /// What lies before `at`, and what lies from `at` on.
     pub fn split(&self, at: u64) -> (Self, Self) {
         let clipped = |low: u64, high: u64| Self {
@@ -145,6 +158,12 @@ mod tests {
             let expected = (low..high).filter(|at| proven(*at)).count();
             prop_assert_eq!(coverage.millis_within(low, high), u64::try_from(expected).unwrap());
             prop_assert_eq!(coverage.frontier(high), (0..high).rev().find(|at| proven(*at)).map(|at| at + 1));
+            let inside = coverage.millis_within(low, 300);
+            let reached = |millis| (low..=300).find(|at| coverage.millis_within(low, *at) == millis);
+            for millis in [1, inside / 2, inside].into_iter().filter(|millis| (1..=inside).contains(millis)) {
+                prop_assert_eq!(coverage.reach(low, millis), reached(millis));
+            }
+            prop_assert_eq!(coverage.reach(low, inside + 1), None);
             let (before, after) = coverage.split(cut);
             prop_assert_eq!(before.millis_within(0, 300), coverage.millis_within(0, cut));
             prop_assert_eq!(after.millis_within(0, 300), coverage.millis_within(cut, 300));

@@ -95,10 +95,8 @@ impl Burn {
         let settled_at = segment.settled().seconds.get() * 1000 - base;
         self.settled_at = self.settled_at.max((settled_at > -base).then_some(settled_at));
         for price in book.after(&terms.offer_id, terms.price_version) {
-            if price.effective_from <= segment.opened_at() {
-                continue;
-            }
-            let change = signed(terms.anchor.mono_at(price.effective_from).get()) - signed(window_end.get());
+            let Some(at) = segment.changes_at(price) else { continue };
+            let change = signed(terms.anchor.mono_at(at).get()) - signed(window_end.get());
             piece.until = change.min(HORIZON_MS);
             self.pieces.push(piece);
             let settled = Settled::default();

@@ -109,6 +109,20 @@ impl Funds {
         Ok(parts)
     }
 
+    /// The first instant at which a grant with money in it expires, or has expired.
+    pub fn first_expiry(&self) -> Option<Timestamp> {
+        self.next_expiry(Timestamp::from_micros(i64::MIN))
+    }
+
+    /// The same with `grant` as it is now.
+    pub(crate) fn with(mut self, grant: &Grant) -> Self {
+        self.grants
+            .iter_mut()
+            .filter(|known| known.id() == grant.id())
+            .for_each(|known| *known = grant.clone());
+        self
+    }
+
     /// The next instant after `at` at which a grant with money in it expires.
     pub fn next_expiry(&self, at: Timestamp) -> Option<Timestamp> {
         let funded = self.grants.iter().filter(|grant| grant.remaining() > Micros::ZERO);

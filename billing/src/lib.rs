@@ -9,7 +9,8 @@
 //! * [`grant`], [`funds`]: the buckets of a wallet and the order in which they are drawn. [`hold`], [`gate`]: what a start reserves.
 //! * [`price`]: append-only price versions. [`meter`]: a card or a disk. [`coverage`], [`segment`], [`evidence`]: which milliseconds of
 //!   it are proven.
-//! * [`settlement`], [`exhaustion`]: what to post now, and the instant at which the money ends.
+//! * [`settlement`], [`exhaustion`]: what to post now, and the instant at which the money ends. [`catch_up`]: both, with prices and
+//!   expiries, in the order of their instants.
 //! * [`audit`]: whether every stored balance and charge follows from the facts.
 //! * [`states`]: which states bill. [`charge`], [`invoice`]: what a customer reads.
 //!
@@ -20,6 +21,7 @@
 
 pub mod account;
 pub mod audit;
+pub mod catch_up;
 pub mod charge;
 pub mod coverage;
 mod derived;

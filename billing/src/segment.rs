@@ -63,6 +63,19 @@ impl Anchor {
         Self { at, boot_id: BootId::new("control-plane"), mono_ms: MonoMillis::new(0) }
     }
 
+    /// Before which a run cannot bill: the acceptance and the lease of its start, or, where it did not work meanwhile for a reason of
+    /// ours (`resumed`), the receipt of the report that shows it well, however long ago it was first ready; and never before the end
+    /// of the segment before.
+    pub fn not_before(
+        accepted_at: Timestamp,
+        last_end: Option<Timestamp>,
+        resumed: bool,
+        received_at: Timestamp,
+    ) -> Timestamp {
+        let from = if resumed { received_at } else { accepted_at };
+        last_end.map_or(from, |end| end.max(from))
+    }
+
     /// The host's clock at `at`, in whole milliseconds; the anchor itself for anything earlier.
     pub fn mono_at(&self, at: Timestamp) -> MonoMillis {
         let elapsed_ms = (at.micros_since(self.at) / MICROS_PER_MILLI).max(0);
@@ -75,6 +88,28 @@ impl Anchor {
         Timestamp::from_micros(
             self.at.as_micros().saturating_add(elapsed_ms.saturating_mul(MICROS_PER_MILLI)),
         )
+    }
+}
+
+/// What a boot last said of its clock: at `at` a report arrived that was made at `mono_ms`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heard {
+    pub at: Timestamp,
+    pub mono_ms: MonoMillis,
+}
+
+/// How far a host's clock may lag behind its anchor by the delay of reports alone.
+const LAG_MS_MAX: i64 = 5_000;
+
+impl Heard {
+    /// The instant, as `anchor` counts it, that the host's clock has reached at `at`. A host that was suspended since the anchor (or
+    /// a control plane whose clock jumped ahead) is behind it; what runs after `at` would else count as before. Lags that reports'
+    /// delays explain are none.
+    fn corrected(self, anchor: &Anchor, at: Timestamp) -> Timestamp {
+        // Not clamped to the anchor: a segment that a price began may be younger than the last report.
+        let since_ms = self.at.micros_since(anchor.at).div_euclid(MICROS_PER_MILLI);
+        let lag_ms = signed(anchor.mono_ms.get()) + since_ms - signed(self.mono_ms.get());
+        if lag_ms > LAG_MS_MAX { at.plus_micros(-lag_ms * MICROS_PER_MILLI) } else { at }
     }
 }
 
@@ -245,20 +280,42 @@ impl Segment {
         }
     }
 
-    /// Ends the segment where the new price begins and opens another there, with the evidence from that instant on. A segment that
-    /// a racing stop already closed gives two closed ones. The new id follows from this id and the version.
-    pub fn split(self, price: &Price) -> Result<(Self, Self), InvalidSegment> {
-        let at = price.effective_from;
-        let ended_at = self.ended_at();
-        let inside = at > self.opened_at() && ended_at.is_none_or(|ended_at| at < ended_at);
+    /// Ends the segment because its run ended: at `at`, or at its last good evidence where nobody knows better. `heard` is what the
+    /// boot last said of its own clock. A settled second stays settled, so an end that a settlement overtook is where the settled
+    /// seconds are complete.
+    pub fn end(
+        self,
+        at: Option<Timestamp>,
+        heard: Option<Heard>,
+        reason: CloseReason,
+        now: Timestamp,
+    ) -> Result<Self, InvalidSegment> {
+        let at = match (at, heard) {
+            (None, _) => self.last_good_at(now),
+            (Some(at), Some(heard)) => at.min(heard.corrected(&self.terms.anchor, at)),
+            (Some(at), None) => at,
+        };
+        let at = at.max(self.settled_until());
+        self.close(at, reason)
+    }
+
+    /// Where `price` takes over: at its beginning, or where the settled seconds are complete, which keep the version they were
+    /// settled under. `None` when that is not inside the segment.
+    pub fn changes_at(&self, price: &Price) -> Option<Timestamp> {
         let follows = price.offer_id == self.terms.offer_id && price.version > self.terms.price_version;
-        if !(inside && follows) {
+        let at = price.effective_from.max(self.settled_until());
+        let inside =
+            price.effective_from > self.opened_at() && self.ended_at().is_none_or(|ended_at| at < ended_at);
+        (follows && inside).then_some(at)
+    }
+
+    /// Ends the segment where the new price takes over and opens another there, with the evidence from that instant on. A segment
+    /// that a racing stop already closed gives two closed ones. The new id follows from this id and the version.
+    pub fn split(self, price: &Price) -> Result<(Self, Self), InvalidSegment> {
+        let Some(at) = self.changes_at(price) else {
             let (offer_id, version) = (price.offer_id.clone(), price.version);
             return Err(InvalidSegment::PriceOutside { id: self.terms.id, offer_id, version });
-        }
-        if self.confirmed(at) < self.settled.seconds {
-            return Err(InvalidSegment::SettledPast(self.terms.id));
-        }
+        };
         let mono_ms = self.terms.anchor.mono_at(at);
         let (before, after) = self.coverage.split(mono_ms.get());
         let version = price.version.get().to_string();
@@ -304,6 +361,16 @@ impl Segment {
     pub fn last_good_at(&self, until: Timestamp) -> Timestamp {
         let frontier = self.coverage.frontier(self.window_end(until).get());
         self.terms.anchor.instant_of(frontier.map_or(self.terms.anchor.mono_ms, MonoMillis::new))
+    }
+
+    /// Where the settled seconds are complete; the opening while none is.
+    pub fn settled_until(&self) -> Timestamp {
+        let settled_ms = self.settled.seconds.get().unsigned_abs() * 1000;
+        let reached = self.coverage.reach(self.terms.anchor.mono_ms.get(), settled_ms);
+        match reached {
+            Some(mono_ms) if settled_ms > 0 => self.terms.anchor.instant_of(MonoMillis::new(mono_ms)),
+            _ => self.opened_at(),
+        }
     }
 
     /// `at` on the clock of the host, for the agent to enforce by itself.

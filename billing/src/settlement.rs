@@ -74,10 +74,8 @@ pub enum SettleError {
 
 /// The newer price that is due inside `segment` by `now`, if any.
 pub fn due_price<'book>(segment: &Segment, book: &'book PriceBook, now: Timestamp) -> Option<&'book Price> {
-    let end = segment.ended_at().map_or(now, |ended_at| ended_at.min(now));
-    let opened_at = segment.opened_at();
     let mut newer = book.after(&segment.terms().offer_id, segment.terms().price_version);
-    newer.find(|price| price.effective_from > opened_at && price.effective_from < end)
+    newer.find(|price| segment.changes_at(price).is_some_and(|at| at < now))
 }
 
 /// Plans the settlement of `segment` from `funds` at `at`.

@@ -17,15 +17,17 @@ mod effect;
 mod instance;
 mod orphan;
 mod plan;
+mod report_order;
 
 pub use breaker::{Brakes, DESTRUCTIVE_ACTIONS_MAX, judge};
-pub use contact::{ReportOrder, SILENCE_SECONDS_MAX, unreachable_since};
+pub use contact::{SILENCE_SECONDS_MAX, unreachable_since};
 pub use effect::{Alert, CloseAt, Effect, Ignored, Plan};
 pub use instance::{HostView, Instance, Published, Sighting};
 pub use orphan::{ORPHAN_GRACE_SECONDS, OrphanRecord, Remedy, orphan_remedy};
 pub use plan::{
     PLACEMENT_ATTEMPTS_MAX, PROVISIONING_STALL_SECONDS, UNPROVEN_ALERT_SECONDS, placement_refused, reconcile,
 };
+pub use report_order::{Freshness, KnownBoot, freshness};
 
 #[cfg(test)]
 mod tests;

@@ -50,8 +50,8 @@ async fn close(state: &AppState, claim: Claim, tenant: &TenantId, now: Timestamp
             let (mut act, scope) = (act.clone(), scope.clone());
             Box::pin(async move {
                 claim.prove(tx).await?;
-                let stopped = exhaustion::close_exhausted(tx, &mut act, &scope).await?;
-                settle::settle(tx, &mut act, &scope).await?;
+                let stopped = settle::settle(tx, &mut act, &scope).await?.stopped;
+                act.rearm.insert(scope.tenant_id().clone());
                 exhaustion::rearm_changed(tx, &mut act).await?;
                 Ok::<_, WorkError>((stopped, act))
             })

@@ -23,7 +23,6 @@ use tarn_store::StoreError;
 use crate::app::act;
 use crate::app::instances::claim::ClaimError;
 use crate::app::invoices::issue::IssueError;
-use crate::app::metering::expire::ExpireFailed;
 use crate::app::metering::purse::CorruptMoney;
 use crate::app::metering::settle::SettleFailed;
 
@@ -92,8 +91,6 @@ pub enum WorkError {
     Money(#[from] CorruptMoney),
     #[error(transparent)]
     Settle(#[from] SettleFailed),
-    #[error(transparent)]
-    Expire(#[from] ExpireFailed),
     #[error(transparent)]
     Invoice(#[from] IssueError),
 }

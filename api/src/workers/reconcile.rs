@@ -4,7 +4,7 @@
 use tarn_protocol::ids::InstanceId;
 use tarn_protocol::units::Timestamp;
 use tarn_provisioner::lifecycle::State;
-use tarn_provisioner::reconcile::{Brakes, HostView, judge};
+use tarn_provisioner::reconcile::{Brakes, HostView, judge, unreachable_since};
 use tarn_store::{StoreError, Tx};
 
 use super::claim::Claim;
@@ -73,7 +73,7 @@ async fn step(tx: &mut Tx, act: &mut Act, id: &InstanceId) -> Result<bool, WorkE
     let Some(row) = tx.instance_of_any_tenant(id).await? else { return Ok(false) };
     let before = row.row_version;
     let mut dossier = Dossier::load(tx, row).await?;
-    let view = view(tx, &dossier).await?;
+    let view = view(tx, &dossier, act.now).await?;
     apply::converge(tx, act, &mut dossier, &view, None).await?;
     if dossier.row.state == State::Scheduling && dossier.lease.is_none() {
         place::place_again(tx, act, &mut dossier).await?;
@@ -83,9 +83,12 @@ async fn step(tx: &mut Tx, act: &mut Act, id: &InstanceId) -> Result<bool, WorkE
 
 /// What is known of the host without a report at hand: whether it is silent, and nothing of what it shows. Absence is never
 /// concluded here.
-async fn view(tx: &mut Tx, dossier: &Dossier) -> Result<HostView, StoreError> {
+async fn view(tx: &mut Tx, dossier: &Dossier, now: Timestamp) -> Result<HostView, StoreError> {
     let Some(host_id) = &dossier.row.host_id else { return Ok(HostView::default()) };
     let host = tx.host(host_id).await?;
-    let unreachable_since = host.and_then(|host| host.unreachable_since);
+    // Silent before the sweep says so too: after an outage of ours, say.
+    let unreachable_since = host.and_then(|host| {
+        host.unreachable_since.or_else(|| host.reported_at.and_then(|at| unreachable_since(at, now)))
+    });
     Ok(HostView { unreachable_since, ..HostView::default() })
 }

@@ -154,6 +154,20 @@ fn m16_a_year_of_eight_cards_at_the_top_price() {
 }
 
 #[test]
+fn m16_a_million_segments_sum_exactly() {
+    // An hour each, at the highest price there is and one micro below it: nothing is lost to rounding or range.
+    let hour = Seconds::new(3_600).unwrap();
+    let below = Rate::per_hour(Micros::new(Rate::MAX.hourly().get() - 1)).unwrap();
+    let charges = (0..1_000_000).map(|number| if number % 2 == 0 { Rate::MAX } else { below }.charged(hour));
+    let sum = Micros::checked_sum(charges).unwrap();
+    assert_eq!(sum.get(), 1_000_000 * Rate::MAX.hourly().get() - 500_000);
+    assert!(
+        sum.checked_add(Micros::new(i64::MAX - sum.get() + 1)).is_err(),
+        "beyond is an error, never another sum"
+    );
+}
+
+#[test]
 fn buckets_cut_at_utc_hours() {
     let mut ledger = ledger(2_400_000, 10_000_000);
     ledger.prove(&run().evidence(0, 0, 9_000_500, 0), at(9_000_500));

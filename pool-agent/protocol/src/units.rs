@@ -77,6 +77,12 @@ impl Timestamp {
         Self(self.0 + seconds * 1_000_000)
     }
 
+    /// The instant that a clock issues after `last` while the machine's wall shows `wall`: never the same twice, never an earlier one.
+    pub const fn issued(last: Self, wall: Self) -> Self {
+        let next = last.0.saturating_add(1);
+        if wall.0 > next { wall } else { Self(next) }
+    }
+
     /// Microseconds from `earlier` to here; negative when `earlier` is later.
     pub const fn micros_since(self, earlier: Self) -> i64 {
         self.0 - earlier.0

@@ -30,6 +30,8 @@ pub enum Effect {
         primary: GpuUuid,
         boot_id: BootId,
         ready_mono_ms: MonoMillis,
+        /// It did not work meanwhile, for a reason of ours: bills from the report that shows it well, not from its first readiness.
+        resumed: bool,
     },
     CloseSegment {
         at: CloseAt,

@@ -59,6 +59,14 @@ pub struct Sighting {
     pub observed: Observed,
 }
 
+impl Sighting {
+    /// Whether the planner sees the instance before the usage of the same report is counted: the first ready evidence opens the
+    /// segment that the usage counts on. All others come after it, because they may end at their last evidence.
+    pub const fn precedes_usage(&self) -> bool {
+        matches!(self.observed, Observed::Running { .. })
+    }
+}
+
 impl From<&ObservedInstance> for Sighting {
     fn from(seen: &ObservedInstance) -> Self {
         Self { generation: seen.generation, observed: (&seen.phase).into() }

@@ -131,7 +131,8 @@ fn segment(
         (evidence, instance.segment_boot.is_none() || rebooted)
     {
         let (primary, boot_id) = (claim.primary.clone(), boot_id.clone());
-        effects.push(Effect::OpenSegment { primary, boot_id, ready_mono_ms });
+        let resumed = rebooted || instance.state == State::Degraded;
+        effects.push(Effect::OpenSegment { primary, boot_id, ready_mono_ms, resumed });
     }
 }
 

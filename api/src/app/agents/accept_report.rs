@@ -9,13 +9,13 @@ use serde_json::json;
 use tarn_protocol::control::{Report, ReportAccepted};
 use tarn_protocol::ids::{EventId, HostId};
 use tarn_protocol::units::Sequence;
+use tarn_provisioner::reconcile::{Freshness, KnownBoot, freshness};
 use tarn_rows::Json;
 use tarn_rows::alerts::AlertRow;
 use tarn_rows::boots::HostBootRow;
 use tarn_rows::hosts::{HostReport, HostRow};
 use tarn_store::{StoreError, Tx};
 
-use super::report_order::{Freshness, KnownBoot, judge};
 use super::{hardware, observed};
 use crate::app::act::Act;
 use crate::app::metering;
@@ -60,9 +60,8 @@ enum Taken {
 async fn take(tx: &mut Tx, act: &mut Act, host_id: &HostId, report: &Report) -> Result<Taken, StoreError> {
     let Some(mut host) = tx.host(host_id).await? else { return Ok(Taken::Evidence) };
     let boots = tx.host_boots(host_id).await?;
-    let freshness =
-        judge(&boots.iter().map(known).collect::<Vec<_>>(), &report.boot_id, report.seq, report.mono_ms);
-    let fresh = match freshness {
+    let known: Vec<KnownBoot> = boots.iter().map(known).collect();
+    let fresh = match freshness(&known, &report.boot_id, report.seq, report.mono_ms) {
         Freshness::Fresh if speaks_for_another(tx, &boots, host_id, report).await? => {
             quarantine(tx, act, &host, SWAPPED, report).await?;
             return Ok(Taken::Nothing);

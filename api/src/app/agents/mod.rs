@@ -5,4 +5,3 @@ pub mod desired;
 pub mod hardware;
 pub mod join;
 pub mod observed;
-pub mod report_order;

@@ -31,7 +31,7 @@ pub async fn take_over(tx: &mut Tx, act: &mut Act, host: &HostId, report: &Repor
     let here = tx.instances_on_host(host).await?;
     let (running, others): (Vec<_>, Vec<_>) = here
         .into_iter()
-        .partition(|row| seen.get(&row.id).is_some_and(|seen| matches!(seen.phase, Phase::Running { .. })));
+        .partition(|row| seen.get(&row.id).is_some_and(|seen| Sighting::from(*seen).precedes_usage()));
     let known: Vec<InstanceId> = running.iter().chain(&others).map(|row| row.id.clone()).collect();
     for row in running {
         converge(tx, act, row, &seen, report).await?;

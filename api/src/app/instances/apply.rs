@@ -87,8 +87,8 @@ async fn apply(
             Ok(())
         }
         Effect::PublishDesired { generation, goal } => publish(tx, act, dossier, generation, goal).await,
-        Effect::OpenSegment { primary, boot_id, ready_mono_ms } => {
-            open_segment(tx, act, dossier, (primary, boot_id, ready_mono_ms), report).await
+        Effect::OpenSegment { primary, boot_id, ready_mono_ms, resumed } => {
+            open_segment(tx, act, dossier, (primary, boot_id, ready_mono_ms), resumed, report).await
         }
         Effect::CloseSegment { at, reason } => {
             let reason = close_reason(dossier.row.state, dossier.row.desired_state, reason);
@@ -200,16 +200,16 @@ async fn open_segment(
     act: &mut Act,
     dossier: &mut Dossier,
     (primary, boot_id, ready_mono_ms): (GpuUuid, BootId, MonoMillis),
+    resumed: bool,
     report: Option<&ReportTime>,
 ) -> Result<(), StoreError> {
     // Only a report shows an instance running.
     let Some(report) = report else { return Ok(()) };
     let earlier = tx.segments_of_instance(&dossier.scope(), &dossier.row.id).await?;
     let last_end = earlier.iter().filter_map(|segment| segment.ended_at).max();
-    let not_before = last_end.map_or(dossier.row.desired_since, |end| end.max(dossier.row.desired_since));
-    // What was degraded by us bills again from the report that shows it well, however long ago it was first ready.
-    let resumed = last_end.is_some_and(|end| end > dossier.row.desired_since);
-    let not_before = if resumed { report.received_at } else { not_before };
+    let leased_at = dossier.lease.as_ref().map_or(dossier.row.desired_since, |(lease, _)| lease.created_at);
+    let accepted_at = dossier.row.desired_since.max(leased_at);
+    let not_before = Anchor::not_before(accepted_at, last_end, resumed, report.received_at);
     let anchor = Anchor::from_report(report.received_at, boot_id, report.mono_ms, ready_mono_ms, not_before);
     // Usable from here on, so its disk costs from here on, if that is not charged already.
     metering::storage::open(tx, act, &dossier.row, anchor.at).await?;

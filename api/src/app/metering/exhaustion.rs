@@ -73,20 +73,16 @@ fn told(row: &SegmentRow, run_until: &RunUntil, until: Timestamp, now: Timestamp
         || (until > endless && row.exhausts_at.is_some_and(|known| known > endless))
 }
 
-/// Ends every open segment of a tenant whose money has ended, at the instant at which it ended, and stops what ran.
-pub async fn close_exhausted(tx: &mut Tx, act: &mut Act, scope: &TenantScope) -> Result<u32, CorruptMoney> {
-    tx.lock_tenant(scope).await?;
+/// Stops everything of a tenant that runs, its money having ended at `until`: charging ends there, whatever the clock says by now.
+pub async fn stop_all(
+    tx: &mut Tx,
+    act: &mut Act,
+    scope: &TenantScope,
+    until: Timestamp,
+) -> Result<u32, CorruptMoney> {
     let purse = Purse::load(tx, scope, act.now).await?;
-    let Runway::Until(until) = forecast(purse.costing(), &purse.book, &purse.funds, act.now)? else {
-        act.rearm.insert(scope.tenant_id().clone());
-        return Ok(0);
-    };
-    if until > act.now {
-        act.rearm.insert(scope.tenant_id().clone());
-        return Ok(0);
-    }
     let mut stopped = storage::close_exhausted(tx, scope, &purse, until, act.now).await?;
-    for (row, _) in purse.segments.iter().filter(|(_, segment)| segment.state() == SegmentState::Open) {
+    for row in tx.open_segments_of_tenant(scope).await? {
         let Some(instance) = tx.instance(scope, &row.instance_id).await? else { continue };
         let mut dossier = Dossier::load(tx, instance).await?;
         if dossier.row.desired_state == DesiredState::Running {

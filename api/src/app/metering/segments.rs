@@ -1,11 +1,12 @@
 //! Segments open with the first ready evidence and end with the instance's right to run.
 
 use tarn_billing::meter::Meter;
-use tarn_billing::segment::{Anchor, CloseReason, Segment, SegmentTerms};
+use tarn_billing::segment::{Anchor, CloseReason, Heard, Segment, SegmentTerms};
 use tarn_protocol::ids::{GpuUuid, SegmentId};
 use tarn_protocol::units::Timestamp;
 use tarn_rows::TenantScope;
 use tarn_rows::instances::InstanceRow;
+use tarn_rows::segments::SegmentRow;
 use tarn_store::{StoreError, Tx};
 
 use super::stored;
@@ -53,13 +54,9 @@ pub async fn close(
 ) -> Result<(), StoreError> {
     let scope = TenantScope::proven(instance.tenant_id.clone());
     let Some(row) = tx.open_segment_of_instance(&scope, &instance.id).await? else { return Ok(()) };
+    let heard = heard(tx, instance, &row).await?;
     let segment = stored::segment(&row).map_err(corrupt)?;
-    let at = at.unwrap_or_else(|| segment.last_good_at(act.now));
-    // Settled seconds are proven ones: an end before them is an end at them.
-    let closed = match segment.clone().close(at, reason) {
-        Ok(closed) => closed,
-        Err(_) => segment.clone().close(segment.last_good_at(act.now).max(at), reason).map_err(corrupt)?,
-    };
+    let closed = segment.end(at, heard, reason, act.now).map_err(corrupt)?;
     act.hit("close.before_save");
     save(tx, &scope, stored::changed(row, &closed, act.now)).await?;
     act.hit("close.saved");
@@ -67,11 +64,15 @@ pub async fn close(
     Ok(())
 }
 
+/// What the segment's boot last said of its clock.
+async fn heard(tx: &mut Tx, instance: &InstanceRow, row: &SegmentRow) -> Result<Option<Heard>, StoreError> {
+    let Some(host_id) = &instance.host_id else { return Ok(None) };
+    let boots = tx.host_boots(host_id).await?;
+    let boot = boots.into_iter().find(|boot| boot.boot_id == row.boot_id);
+    Ok(boot.map(|boot| Heard { at: boot.last_at, mono_ms: boot.last_mono_ms }))
+}
+
 /// Writes a changed segment, or makes the whole transaction try again when someone else changed it meanwhile.
-pub async fn save(
-    tx: &mut Tx,
-    scope: &TenantScope,
-    row: tarn_rows::segments::SegmentRow,
-) -> Result<(), StoreError> {
+pub async fn save(tx: &mut Tx, scope: &TenantScope, row: SegmentRow) -> Result<(), StoreError> {
     if tx.update_segment(scope, &row).await? { Ok(()) } else { Err(tx.stale()) }
 }

@@ -1,8 +1,13 @@
-//! Settlement of one tenant: brings the ledger up to what its segments have proven, in one commit.
+//! Settlement of one tenant: brings the ledger up to what its segments have proven and time has ended, in one commit.
 
+use std::collections::HashMap;
+
+use tarn_billing::catch_up::{CatchUpError, Step, catch_up};
 use tarn_billing::money::Micros;
 use tarn_billing::segment::{Segment, SegmentState};
-use tarn_billing::settlement::{self, Charge, SettleError, Settlement, due_price};
+use tarn_billing::settlement::{Charge, Settlement};
+use tarn_protocol::ids::SegmentId;
+use tarn_protocol::units::Timestamp;
 use tarn_rows::TenantScope;
 use tarn_rows::ledger::Posting;
 use tarn_rows::segments::SegmentRow;
@@ -11,15 +16,20 @@ use tarn_store::{StoreError, Tx};
 
 use super::purse::{CorruptMoney, Purse};
 use super::stored::CorruptRow;
-use super::{segments, storage, stored};
+use super::{exhaustion, expire, segments, storage, stored};
 use crate::app::act::Act;
+
+/// Ending what the money no longer pays for leaves nothing open, so that the second round is the last.
+const ROUNDS_MAX: u32 = 3;
 
 #[derive(Debug, thiserror::Error)]
 pub enum SettleFailed {
     #[error(transparent)]
     Money(#[from] CorruptMoney),
     #[error(transparent)]
-    Plan(#[from] SettleError),
+    Plan(#[from] CatchUpError),
+    #[error("what the money no longer pays for does not end")]
+    RunsOn,
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -29,119 +39,140 @@ pub enum SettleFailed {
 pub struct Settled {
     pub segments: u32,
     pub transfers: u32,
+    /// Expired grants that were taken back.
+    pub expired: u32,
+    /// Instances that were stopped because the money had ended.
+    pub stopped: u32,
 }
 
 pub async fn settle(tx: &mut Tx, act: &mut Act, scope: &TenantScope) -> Result<Settled, SettleFailed> {
     tx.lock_tenant(scope).await?;
-    let mut purse = Purse::load(tx, scope, act.now).await?;
-    split_at_new_prices(tx, act, scope, &mut purse).await?;
-    split_disks_at_new_prices(tx, act, scope, &mut purse).await?;
-    let mut plans = settlement::settle_all(purse.costing(), &purse.book, &purse.funds, act.now)?.into_iter();
     let mut done = Settled::default();
-    for ((row, segment), plan) in purse.segments.into_iter().zip(plans.by_ref()) {
-        if plan.changes() {
-            let moved = moved(segment, &plan)?;
-            segments::save(tx, scope, stored::changed(row, &moved, act.now)).await?;
-            done.segments += 1;
-            act.hit("settle.segment_saved");
-            done.transfers += post_all(tx, act, scope, &plan).await?;
+    for _ in 0..ROUNDS_MAX {
+        let purse = Purse::load(tx, scope, act.now).await?;
+        let due: Vec<Segment> = purse.costing().cloned().collect();
+        let cards = purse.segments.into_iter().map(|(row, _)| (row.id.clone(), Row::Card(row)));
+        let disks = purse.disks.into_iter().map(|(row, _)| (row.id.clone(), Row::Disk(row)));
+        let mut books = Books { rows: cards.chain(disks).collect(), done: &mut done };
+        let mut ended = None;
+        for step in catch_up(due, &purse.book, &purse.funds, act.now)? {
+            ended = books.carry_out(tx, act, scope, step).await?;
         }
+        let Some(at) = ended else { return Ok(done) };
+        done.stopped += exhaustion::stop_all(tx, act, scope, at).await?;
     }
-    for ((row, segment), plan) in purse.disks.into_iter().zip(plans) {
-        if plan.changes() && due(&segment, &plan) {
-            let moved = moved(segment, &plan)?;
-            storage::save(tx, scope, stored::storage_changed(row, &moved, act.now)).await?;
-            act.hit("settle.segment_saved");
-            done.segments += 1;
-            done.transfers += post_all(tx, act, scope, &plan).await?;
-        }
-    }
-    Ok(done)
+    Err(SettleFailed::RunsOn)
 }
 
 /// Seconds of a disk that cost nothing need no write at every tick: an hour of them together, and the last ones.
 fn due(segment: &Segment, plan: &Settlement) -> bool {
-    let open = segment.state() == SegmentState::Open;
-    !(open && plan.amount() == Micros::ZERO) || plan.after.seconds.since(plan.before.seconds).get() >= 3600
+    let free = segment.state() == SegmentState::Open && plan.amount() == Micros::ZERO;
+    !(free && segment.terms().meter.card().is_none())
+        || plan.after.seconds.since(plan.before.seconds).get() >= 3600
 }
 
-fn moved(segment: Segment, plan: &Settlement) -> Result<Segment, CorruptMoney> {
-    segment.settle_to(plan.before, plan.after).map_err(|error| CorruptMoney::Row(CorruptRow::Segment(error)))
+enum Row {
+    Card(SegmentRow),
+    Disk(StorageSegmentRow),
 }
 
-/// The same as for cards, on disks.
-async fn split_disks_at_new_prices(
-    tx: &mut Tx,
-    act: &mut Act,
-    scope: &TenantScope,
-    purse: &mut Purse,
-) -> Result<(), SettleFailed> {
-    let mut place = 0;
-    while place < purse.disks.len() {
-        let (row, segment) = purse.disks[place].clone();
-        if let Some(price) = due_price(&segment, &purse.book, act.now) {
-            let (before, after) =
-                segment.split(price).map_err(|error| CorruptMoney::Row(CorruptRow::Segment(error)))?;
-            let ended = stored::storage_changed(row, &before, act.now);
-            storage::save(tx, scope, ended.clone()).await?;
-            let begun = stored::storage_row(&after, act.now).map_err(CorruptMoney::Row)?;
-            tx.insert_storage_segment(scope, &begun).await?;
-            let ended = StorageSegmentRow { row_version: ended.row_version + 1, ..ended };
-            // As the next reading would have it, so that both parts settle alike.
-            let ended_segment = stored::storage_segment(&ended).map_err(CorruptMoney::Row)?;
-            let begun_segment = stored::storage_segment(&begun).map_err(CorruptMoney::Row)?;
-            purse.disks[place] = (ended, ended_segment);
-            purse.disks.push((begun, begun_segment));
-            act.rearm.insert(scope.tenant_id().clone());
+/// The segments' rows as the steps so far left them.
+struct Books<'done> {
+    rows: HashMap<SegmentId, Row>,
+    done: &'done mut Settled,
+}
+
+impl Books<'_> {
+    /// Writes one step: all of it or, on any lost race, nothing of the whole transaction. The instant at which the money ended, if
+    /// that is the step.
+    async fn carry_out(
+        &mut self,
+        tx: &mut Tx,
+        act: &mut Act,
+        scope: &TenantScope,
+        step: Step,
+    ) -> Result<Option<Timestamp>, SettleFailed> {
+        match step {
+            Step::Split { ended, begun } => {
+                self.save(tx, scope, &ended, act.now).await?;
+                act.hit("split.ended");
+                self.insert(tx, scope, &begun, act.now).await?;
+                act.rearm.insert(scope.tenant_id().clone());
+            }
+            Step::Settle { segment, plan } if due(&segment, &plan) => {
+                self.save(tx, scope, &segment, act.now).await?;
+                act.hit("settle.segment_saved");
+                self.post(tx, act, scope, &plan).await?;
+            }
+            Step::Settle { .. } => {}
+            Step::Expire { before, transfer } => {
+                self.done.expired += u32::from(expire::take_back(tx, scope, &before, &transfer).await?);
+            }
+            Step::Exhaust { at } => return Ok(Some(at)),
         }
-        place += 1;
+        Ok(None)
     }
-    Ok(())
-}
 
-/// Where a new price is in force inside a segment, the segment ends and another begins at that instant.
-async fn split_at_new_prices(
-    tx: &mut Tx,
-    act: &mut Act,
-    scope: &TenantScope,
-    purse: &mut Purse,
-) -> Result<(), SettleFailed> {
-    let mut place = 0;
-    while place < purse.segments.len() {
-        let (row, segment) = purse.segments[place].clone();
-        if let Some(price) = due_price(&segment, &purse.book, act.now) {
-            let (before, after) =
-                segment.split(price).map_err(|error| CorruptMoney::Row(CorruptRow::Segment(error)))?;
-            let ended = stored::changed(row, &before, act.now);
-            segments::save(tx, scope, ended.clone()).await?;
-            act.hit("split.ended");
-            let begun = stored::row(&after, act.now).map_err(CorruptMoney::Row)?;
-            tx.insert_segment(scope, &begun).await?;
-            let ended = SegmentRow { row_version: ended.row_version + 1, ..ended };
-            purse.segments[place] = (ended, before);
-            purse.segments.push((begun, after));
-            act.rearm.insert(scope.tenant_id().clone());
+    async fn save(
+        &mut self,
+        tx: &mut Tx,
+        scope: &TenantScope,
+        segment: &Segment,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let saved = match self.rows.remove(segment.id()) {
+            None => return Err(tx.stale()),
+            Some(Row::Card(row)) => {
+                let row = stored::changed(row, segment, now);
+                segments::save(tx, scope, row.clone()).await?;
+                Row::Card(SegmentRow { row_version: row.row_version + 1, ..row })
+            }
+            Some(Row::Disk(row)) => {
+                let row = stored::storage_changed(row, segment, now);
+                storage::save(tx, scope, row.clone()).await?;
+                Row::Disk(StorageSegmentRow { row_version: row.row_version + 1, ..row })
+            }
+        };
+        self.rows.insert(segment.id().clone(), saved);
+        Ok(())
+    }
+
+    async fn insert(
+        &mut self,
+        tx: &mut Tx,
+        scope: &TenantScope,
+        segment: &Segment,
+        now: Timestamp,
+    ) -> Result<(), SettleFailed> {
+        let corrupt = |error: CorruptRow| CorruptMoney::Row(error);
+        let row = if segment.terms().meter.card().is_some() {
+            let row = stored::row(segment, now).map_err(corrupt)?;
+            tx.insert_segment(scope, &row).await?;
+            Row::Card(row)
+        } else {
+            let row = stored::storage_row(segment, now).map_err(corrupt)?;
+            tx.insert_storage_segment(scope, &row).await?;
+            Row::Disk(row)
+        };
+        self.rows.insert(segment.id().clone(), row);
+        Ok(())
+    }
+
+    async fn post(
+        &mut self,
+        tx: &mut Tx,
+        act: &Act,
+        scope: &TenantScope,
+        plan: &Settlement,
+    ) -> Result<(), StoreError> {
+        for charge in &plan.charges {
+            post(tx, act, scope, charge).await?;
+            act.hit("settle.posted");
+            self.done.transfers += 1;
         }
-        place += 1;
+        self.done.segments += 1;
+        Ok(())
     }
-    Ok(())
-}
-
-/// Posts the transfers of one plan and draws its grants; its segment is moved on in the same commit: all of it or, on any lost race,
-/// none.
-async fn post_all(
-    tx: &mut Tx,
-    act: &Act,
-    scope: &TenantScope,
-    plan: &Settlement,
-) -> Result<u32, SettleFailed> {
-    let mut transfers = 0;
-    for charge in &plan.charges {
-        post(tx, act, scope, charge).await?;
-        act.hit("settle.posted");
-        transfers += 1;
-    }
-    Ok(transfers)
 }
 
 /// Draws one grant and posts the transfer that pays for it. A lost race makes the whole transaction try again.

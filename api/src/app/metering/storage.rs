@@ -145,11 +145,7 @@ async fn end(
     (at, reason): (Timestamp, CloseReason),
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    // Seconds up to now may be settled already: an end before them is an end now.
-    let closed = match segment.clone().close(at, reason) {
-        Ok(closed) => closed,
-        Err(_) => segment.close(now.max(at), reason).map_err(corrupt)?,
-    };
+    let closed = segment.end(Some(at), None, reason, now).map_err(corrupt)?;
     save(tx, scope, stored::storage_changed(row, &closed, now)).await
 }
 

@@ -33,7 +33,7 @@ pub enum Freshness {
 }
 
 /// Judges a report of `boot_id`; `boots` holds every boot of the host, the newest last.
-pub fn judge(boots: &[KnownBoot], boot_id: &BootId, seq: Sequence, mono_ms: MonoMillis) -> Freshness {
+pub fn freshness(boots: &[KnownBoot], boot_id: &BootId, seq: Sequence, mono_ms: MonoMillis) -> Freshness {
     let Some(position) = boots.iter().position(|known| known.boot_id == *boot_id) else {
         return Freshness::Fresh;
     };
@@ -72,7 +72,7 @@ mod tests {
         // Boot a was last heard at 100 s with its clock at 50 s; boot b was first heard at 160 s.
         let boots = [boot("a", 0, 100, 7, 50_000), boot("b", 160, 200, 3, 40_000)];
         let check = |name: &str, seq, mono, expected| {
-            let found = judge(&boots, &BootId::new(name), Sequence::new(seq), MonoMillis::new(mono));
+            let found = freshness(&boots, &BootId::new(name), Sequence::new(seq), MonoMillis::new(mono));
             assert_eq!(found, expected, "{name} {seq} {mono}");
         };
         check("b", 4, 41_000, Freshness::Fresh);
