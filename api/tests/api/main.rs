@@ -20,6 +20,7 @@ mod hangups;
 mod idempotency;
 mod invoices;
 mod money;
+mod money_invariants;
 mod openapi;
 mod operators;
 mod people;

@@ -139,6 +139,11 @@ impl FakeAgent {
         self.locals.keys().cloned().collect()
     }
 
+    /// Its clock stood still for `seconds` while the host was suspended.
+    pub fn sleep(&mut self, seconds: i64) {
+        self.booted_at = self.booted_at.plus_seconds(seconds);
+    }
+
     /// Loses everything that runs, as a reboot does.
     pub fn reboot(&mut self) {
         self.boot_id = BootId::new(format!("{}x", self.boot_id));
