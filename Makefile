@@ -64,6 +64,10 @@ ROUNDS ?= 1000
 chaos-billing: install-test build ## kill -9 of tarn serve under load, ROUNDS times on each engine; the books added up after each
 	TARN_CHAOS_ROUNDS=$(ROUNDS) TARN_CHAOS_SEED=$(SEED) $(CARGO) test -p tarn --test api --locked -- --nocapture --include-ignored chaos::campaign
 
+.PHONY: mutants-billing
+mutants-billing: ## breaks every invariant of money on purpose and requires that a test notices; SHORT=1 tries one fault of each
+	python3 api/simulation/mutants/run.py --target $(TARGET)/mutants $(if $(SHORT),--short --seeds 200)
+
 gpu-suite: ## the pooled device on this machine's own NVIDIA card; prints a table of checks
 	@command -v $(CARGO) >/dev/null && $(CARGO) build --release --locked -p tarn-broker -p tarn-standin-cuda -p tarn-standin-nvml -p tarn-witness || true
 	python3 pool-agent/tests/hardware/suite.py --artefacts $(TARGET)/release $(SUITE)

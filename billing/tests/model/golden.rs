@@ -1,6 +1,7 @@
 //! The golden vector and single properties: M4, M9, M11, M16, M17, M19.
 
 use proptest::prelude::*;
+use tarn_billing::catch_up::{Step, catch_up};
 use tarn_billing::charge::{BucketWidth, ChargeLine, buckets};
 use tarn_billing::evidence::{Applied, LATE_MAX_MICROS, RefusedEvidence};
 use tarn_billing::exhaustion::{Runway, forecast};
@@ -68,6 +69,8 @@ fn m19_a_late_close_still_costs_the_tenant_ten_yuan() {
     let plan = settle(&segment, &ledger.book, &ledger.funds(), at(20_000_000)).unwrap();
     assert_eq!((plan.after.seconds.get(), plan.unpaid.get()), (15_000, 5_000));
     assert_eq!(plan.amount().to_string(), "10.00");
+    let steps = catch_up(vec![segment], &ledger.book, &ledger.funds(), at(20_000_000));
+    assert_eq!(steps, Ok(vec![Step::Exhaust { at: at(15_000_000) }]), "what runs ends before all is settled");
     ledger.settle(at(20_000_000));
     let runway = forecast(ledger.segments.values(), &ledger.book, &ledger.funds(), at(20_000_000));
     assert_eq!(runway, Ok(Runway::Until(at(15_000_000))), "an end in the past is found");
@@ -93,6 +96,9 @@ fn m11_the_earliest_end_stands_and_settled_seconds_stay() {
     let segment = settled.open_segments().next().unwrap().clone();
     let refused = segment.clone().close(at(59_000), CloseReason::HostLost);
     assert_eq!(refused, Err(InvalidSegment::SettledPast(segment.id().clone())));
+    // An end that becomes known when a settlement has gone past it is where the settled seconds are complete.
+    let ended = segment.end(Some(at(59_000)), None, CloseReason::HostLost, at(61_000)).unwrap();
+    assert_eq!((ended.ended_at(), ended.confirmed(at(90_000)).get()), (Some(at(60_000)), 60));
 }
 
 #[test]
