@@ -220,14 +220,17 @@ fn barrier(rig: &Rig, pooled: bool, count: u32) -> Tenant {
 fn m19_processes_that_start_at_a_barrier_see_the_pool_and_share_its_proof() {
     let rig = Rig::new(&Shape::default());
     let observer = rig.observer();
+    let none = observer.reach_proofs();
     for count in [256, 1000] {
         let before = observer.reach_proofs();
         let (bare, pooled) = (barrier(&rig, false, count), barrier(&rig, true, count));
         println!("added p99: {} us", pooled.number("p99_us").saturating_sub(bare.number("p99_us")));
         let proofs = observer.reach_proofs() - before;
-        assert!((1..=u64::from(count) / 4).contains(&proofs), "{proofs} of {count} tried for themselves");
+        assert!(proofs <= u64::from(count) / 4, "{proofs} of {count} tried for themselves");
         all_reclaimed(&rig);
     }
+    // The second crowd may still find the first one's proof.
+    assert!(observer.reach_proofs() > none, "nobody tried");
 }
 
 #[test]
