@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use tarn_protocol::broker_wire::{CHUNK_RDMA, DONOR_ANY, Op, Reply, Request, SLOT_NONE, Status, VERSION};
+use tarn_protocol::broker_wire::{
+    CHUNK_MORE, CHUNK_RDMA, DONOR_ANY, Op, Reply, Request, SLOT_NONE, Status, VERSION,
+};
 
 use crate::admission::Numbered;
 use crate::journal::{DonorLine, Journal, JournalError};
@@ -15,6 +17,7 @@ use crate::ledger::{CHUNK_UNIT, Chunk, Client, Donor, LeaseId, Ledger, Nonce, Re
 use crate::memory::{DRIVER_OUT_OF_MEMORY, DonorMemory, DriverRefusal};
 use crate::pages::Pages;
 use crate::shares::{Piece, ShareId, ShareRefusal, Shares};
+use crate::stock::{GRANULE, Stock};
 
 /// How long a probe chunk stays after its last use, so that a burst of new processes shares one.
 const PROBE_LINGER: Duration = Duration::from_millis(500);
@@ -58,6 +61,7 @@ pub struct Desk<M: DonorMemory> {
     handles: BTreeMap<LeaseId, M::Handle>,
     probes: Vec<Option<Probe<M::Handle>>>,
     shares: Shares,
+    stock: Stock<M::Handle>,
     baselines: Vec<u64>,
     look_at: Option<Duration>,
     look_pause: Duration,
@@ -96,6 +100,7 @@ impl<M: DonorMemory> Desk<M> {
             handles: BTreeMap::new(),
             probes: donors.iter().map(|_| None).collect(),
             shares: Shares::default(),
+            stock: Stock::new(donors.len()),
             baselines: donors.iter().map(|donor| donor.baseline_bytes).collect(),
             look_at,
             look_pause: LOOK_FIRST,
@@ -167,6 +172,7 @@ impl<M: DonorMemory> Desk<M> {
             self.journal.ended(*lease)?;
         }
         if !held.is_empty() {
+            self.clear_idle_stock();
             self.look_soon(now);
             self.publish()?;
         }
@@ -176,7 +182,7 @@ impl<M: DonorMemory> Desk<M> {
     /// When [`Desk::tick`] has something to do.
     pub fn next_wake(&self) -> Option<Duration> {
         let probes = self.probes.iter().flatten().map(|probe| probe.last_used_at + PROBE_LINGER);
-        probes.chain(self.look_at).min()
+        probes.chain(self.look_at).chain(self.stock.next_wake()).min()
     }
 
     /// Looks at the cards when a look is due, and drops idle probes.
@@ -186,6 +192,13 @@ impl<M: DonorMemory> Desk<M> {
                 self.memory.release(idle.handle);
             }
         }
+        let accounts = self.ledger.accounts();
+        // Nothing is made ahead where nothing is lent any more.
+        let room = |donor: Donor| {
+            let account = accounts[donor.0];
+            if account.leased_bytes > 0 { account.free_bytes() } else { 0 }
+        };
+        self.stock.replenish(&mut self.memory, room, now);
         if self.look_at.is_some_and(|at| at <= now) {
             self.look();
             self.publish()?;
@@ -203,7 +216,14 @@ impl<M: DonorMemory> Desk<M> {
         last_call: bool,
     ) -> Result<Answer, JournalError> {
         let donor = (request.donor != DONOR_ANY).then_some(Donor(request.donor as usize));
-        let want = Want { bytes: request.bytes, donor, exact: request.exact != 0 };
+        let mut want = Want { bytes: request.bytes, donor, exact: request.exact != 0 };
+        let free =
+            |donor: Donor| self.ledger.accounts().get(donor.0).map_or(0, |account| account.free_bytes());
+        let stocked = donor.is_some_and(|donor| self.stock.bytes(donor) > 0 && free(donor) >= GRANULE);
+        let from_stock = stocked && (want.bytes == GRANULE || (want.bytes > GRANULE && !want.exact));
+        if from_stock {
+            want = Want { bytes: GRANULE, exact: true, ..want };
+        }
         let mut granted = self.ledger.lease(caller.client, caller.nonce, want);
         if matches!(granted, Err(Refusal::OutOfMemory { .. })) && self.ledger.quarantined() {
             self.look();
@@ -214,7 +234,9 @@ impl<M: DonorMemory> Desk<M> {
             Err(Refusal::OutOfMemory { .. }) if !last_call => return Ok(Answer::Later),
             Err(refused) => return Ok(Answer::Reply(refusal(&refused))),
         };
-        match self.create(chunk) {
+        let ready = if from_stock { self.stock.take(chunk.donor) } else { None };
+        let made = ready.map_or_else(|| self.create(chunk), Ok);
+        match made {
             Err(refused) => {
                 // The card may hold what it just refused to explain; the ledger's view is refreshed with the next look.
                 let _ = self.ledger.cancel(caller.client, lease);
@@ -225,24 +247,52 @@ impl<M: DonorMemory> Desk<M> {
                 self.handles.insert(lease, handle);
                 self.journal.leased(lease, chunk)?;
                 self.publish()?;
-                let donor = u32::try_from(chunk.donor.0).unwrap_or(DONOR_ANY);
-                let flags = if self.memory.rdma(chunk.donor) { CHUNK_RDMA } else { 0 };
-                let reply =
-                    Reply { lease: lease.0, bytes: chunk.bytes, donor, flags, ..Reply::new(Status::Ok) };
-                Ok(Answer::Chunk(reply, descriptor))
+                if chunk.bytes >= GRANULE {
+                    self.stock.expect_more(chunk.donor, now);
+                }
+                Ok(Answer::Chunk(self.granted(lease, chunk, request.bytes), descriptor))
             }
         }
     }
 
-    /// An idle probe gives way to a lease that needs the card's last bytes.
+    fn granted(&self, lease: LeaseId, chunk: Chunk, wanted_bytes: u64) -> Reply {
+        let donor = u32::try_from(chunk.donor.0).unwrap_or(DONOR_ANY);
+        let rdma = if self.memory.rdma(chunk.donor) { CHUNK_RDMA } else { 0 };
+        let left = self.ledger.accounts()[chunk.donor.0].free_bytes();
+        let more = if chunk.bytes < wanted_bytes && left >= CHUNK_UNIT { CHUNK_MORE } else { 0 };
+        Reply { lease: lease.0, bytes: chunk.bytes, donor, flags: rdma | more, ..Reply::new(Status::Ok) }
+    }
+
+    /// An idle probe, and what was made ahead, give way to a lease that needs the card's last bytes.
     fn create(&mut self, chunk: Chunk) -> Result<(M::Handle, OwnedFd), DriverRefusal> {
         let created = self.memory.create(chunk.donor, chunk.bytes);
-        let full = matches!(&created, Err(refused) if refused.code == DRIVER_OUT_OF_MEMORY);
-        match self.probes[chunk.donor.0].take_if(|_| full) {
-            None => created,
-            Some(probe) => {
-                self.memory.release(probe.handle);
-                self.memory.create(chunk.donor, chunk.bytes)
+        if !matches!(&created, Err(refused) if refused.code == DRIVER_OUT_OF_MEMORY) {
+            return created;
+        }
+        let probe = self.probes[chunk.donor.0].take();
+        let made_room = probe.is_some() | self.stock.clear(&mut self.memory, chunk.donor, 0);
+        if let Some(probe) = probe {
+            self.memory.release(probe.handle);
+        }
+        if made_room { self.memory.create(chunk.donor, chunk.bytes) } else { created }
+    }
+
+    /// Changes what the donors give, in their order: visible on the page at once. Live memory is never taken.
+    pub fn resize(&mut self, capacities: &[u64]) -> Result<(), JournalError> {
+        for (at, &capacity) in capacities.iter().enumerate().take(self.ledger.accounts().len()) {
+            let donor = Donor(at);
+            self.ledger.resize(donor, capacity);
+            let free = self.ledger.accounts()[at].free_bytes();
+            self.stock.clear(&mut self.memory, donor, free);
+        }
+        self.publish()
+    }
+
+    /// Nothing is kept ready on donors that nobody uses.
+    fn clear_idle_stock(&mut self) {
+        for at in 0..self.ledger.accounts().len() {
+            if self.ledger.accounts()[at].leased_bytes == 0 {
+                self.stock.clear(&mut self.memory, Donor(at), 0);
             }
         }
     }
@@ -253,6 +303,7 @@ impl<M: DonorMemory> Desk<M> {
                 self.memory.release(handle);
             }
             self.journal.ended(lease)?;
+            self.clear_idle_stock();
             self.look_soon(now);
             self.publish()?;
         }
@@ -373,7 +424,7 @@ impl<M: DonorMemory> Desk<M> {
             }
             let Some(used) = self.memory.used_bytes(Donor(at)) else { continue };
             let probe = if self.probes[at].is_some() { CHUNK_UNIT } else { 0 };
-            let pool = used.saturating_sub(probe);
+            let pool = used.saturating_sub(probe + self.stock.bytes(Donor(at)));
             // What was there before the pool can shrink, never below zero: leased bytes are in `used` for certain.
             self.baselines[at] = self.baselines[at].min(pool.saturating_sub(account.leased_bytes));
             self.ledger.settle(Donor(at), pool - self.baselines[at]);

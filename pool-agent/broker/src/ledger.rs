@@ -2,7 +2,7 @@
 //!
 //! Question it answers: may this client have these bytes, and whose are they now. A byte of a donor is in exactly one of three
 //! places: **leased** (a tenant process holds it), **quarantined** (given back or orphaned, but not yet proven free on the card) or
-//! **free**. `leased + quarantined + free = capacity`, always. Nothing here touches a driver, a socket or a clock: the server calls
+//! **free**. `leased + quarantined + free = capacity`, always, except that a quota which shrank below what is lent leaves nothing free. Nothing here touches a driver, a socket or a clock: the server calls
 //! in with what happened and is told what it may do.
 //!
 //! Giving memory back never frees it here. Bytes live on the card until the last handle, descriptor and mapping go, in forked
@@ -46,7 +46,8 @@ pub struct Account {
 
 impl Account {
     pub const fn free_bytes(self) -> u64 {
-        self.capacity_bytes - self.leased_bytes - self.quarantined_bytes
+        // After a quota shrank below what is lent, nothing is free.
+        self.capacity_bytes.saturating_sub(self.leased_bytes).saturating_sub(self.quarantined_bytes)
     }
 }
 
@@ -140,6 +141,13 @@ impl Ledger {
     pub fn chunks(&self) -> impl Iterator<Item = (LeaseId, Chunk)> + '_ {
         let leased = self.leases.iter().map(|(&id, lease)| (id, lease.chunk));
         leased.chain(self.orphans.iter().map(|(&id, &chunk)| (id, chunk)))
+    }
+
+    /// Changes what a donor gives. What is lent stays lent: a donor that shrank below it lends nothing more until it is back.
+    pub fn resize(&mut self, donor: Donor, capacity_bytes: u64) {
+        if let Some(account) = self.accounts.get_mut(donor.0) {
+            account.capacity_bytes = capacity_bytes;
+        }
     }
 
     /// A lease of this very client.

@@ -7,7 +7,7 @@
 //! * [`ledger`]: who holds which bytes, as values. [`journal`]: the same on disk, for the successor of a killed broker.
 //! * [`memory`], [`donors`]: the cards, as the ledger needs them and through the driver.
 //! * [`pages`]: the shared pages that clients read without a round trip.
-//! * [`shares`]: blocks that one process offers to the others.
+//! * [`stock`]: chunks made ahead of growth. [`shares`]: blocks that one process offers to the others.
 //! * [`desk`]: a request in, a reply out. [`server`]: sockets, rounds and limits. [`admission`]: who may call.
 //! * [`observer`]: the agent's window on a running broker.
 
@@ -22,4 +22,5 @@ pub mod pages;
 pub mod server;
 pub mod shares;
 pub mod start;
+pub mod stock;
 pub mod wire;

@@ -41,7 +41,8 @@ const EVENTS_PER_ROUND: usize = 256;
 
 const LISTENER: u64 = 0;
 const STOP: u64 = 1;
-const FIRST_CLIENT: u64 = 2;
+const RELOAD: u64 = 2;
+const FIRST_CLIENT: u64 = 3;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -75,7 +76,9 @@ struct Waiting {
     rounds: u32,
 }
 
-#[derive(Debug)]
+/// What the donors give from now on, in their order; `None` when the word is not understood.
+pub type Quotas = Box<dyn FnMut() -> Option<Vec<u64>> + Send>;
+
 pub struct Server<M: DonorMemory> {
     desk: Desk<M>,
     admission: Admission,
@@ -86,6 +89,13 @@ pub struct Server<M: DonorMemory> {
     silent: BTreeMap<Client, Duration>,
     waiting: Vec<Waiting>,
     next_client: u64,
+    quotas: Option<Quotas>,
+}
+
+impl<M: DonorMemory> std::fmt::Debug for Server<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("desk", &self.desk).finish_non_exhaustive()
+    }
 }
 
 /// Opens the socket at `path`, in place of a dead predecessor's.
@@ -128,7 +138,16 @@ impl<M: DonorMemory> Server<M> {
             silent: BTreeMap::new(),
             waiting: Vec::new(),
             next_client: FIRST_CLIENT,
+            quotas: None,
         })
+    }
+
+    /// Asks `quotas` whenever `signal` becomes readable; it has to take the signal in, too.
+    pub fn resize_on(&mut self, signal: impl AsFd, quotas: Quotas) -> Result<(), ServeError> {
+        epoll::add(&self.epoll, signal, epoll::EventData::new_u64(RELOAD), epoll::EventFlags::IN)
+            .map_err(ServeError::Wait)?;
+        self.quotas = Some(quotas);
+        Ok(())
     }
 
     pub fn desk(&self) -> &Desk<M> {
@@ -158,6 +177,10 @@ impl<M: DonorMemory> Server<M> {
             match event.data.u64() {
                 LISTENER => self.accept(now),
                 STOP => return Ok(false),
+                RELOAD => {
+                    let quotas = self.quotas.as_mut().and_then(|quotas| quotas());
+                    quotas.map_or(Ok(()), |quotas| self.desk.resize(&quotas))?;
+                }
                 client => self.serve(Client(client), now)?,
             }
         }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tarn_protocol::broker_wire::{CHUNK_RDMA, DONORS_MAX, Op, Reply, Request, SLOT_NONE, Status};
+use tarn_protocol::broker_wire::{CHUNK_MORE, CHUNK_RDMA, DONORS_MAX, Op, Reply, Request, SLOT_NONE, Status};
 
 use crate::account::Account;
 use crate::log;
@@ -32,6 +32,8 @@ pub(crate) struct Chunk {
     pub(crate) bytes: u64,
     /// Whether network cards may reach it.
     pub(crate) rdma: bool,
+    /// The donor has more for whoever asks again.
+    pub(crate) more: bool,
     pub(crate) descriptor: OwnedFd,
 }
 
@@ -144,7 +146,8 @@ impl Link {
                 drop(state);
                 account.charge_donor(reply.bytes, self.pages());
                 let rdma = reply.flags & CHUNK_RDMA != 0;
-                Ok(Chunk { lease: reply.lease, bytes: reply.bytes, rdma, descriptor })
+                let more = reply.flags & CHUNK_MORE != 0;
+                Ok(Chunk { lease: reply.lease, bytes: reply.bytes, rdma, more, descriptor })
             }
             (Some(Status::OutOfMemory | Status::Limited), _) => Err(LinkError::OutOfMemory),
             _ => Err(LinkError::Refused),

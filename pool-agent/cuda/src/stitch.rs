@@ -92,11 +92,19 @@ impl<'a> Draft<'a> {
 
     /// Maps a segment at the end of what is filled. Returns the bytes that the card had: fewer than asked means that it is full.
     fn add(&mut self, segment: Segment) -> Result<u64, Code> {
-        let piece = match segment.place {
-            Place::Local => self.local(segment.bytes)?,
-            Place::Donor(donor) => self.remote(donor, segment.bytes)?,
-        };
-        piece.map_or(Ok(0), |piece| self.map(piece))
+        let mut got = 0;
+        while got < segment.bytes {
+            let (piece, more) = match segment.place {
+                Place::Local => (self.local(segment.bytes)?, false),
+                Place::Donor(donor) => self.remote(donor, segment.bytes - got)?,
+            };
+            let Some(piece) = piece else { break };
+            got += self.map(piece)?;
+            if !more {
+                break;
+            }
+        }
+        Ok(got)
     }
 
     /// Maps a piece at the end of what is filled.
@@ -127,13 +135,14 @@ impl<'a> Draft<'a> {
         Ok(Some(Piece { handle, offset: self.filled_bytes, bytes, holding: Holding::Local }))
     }
 
-    fn remote(&self, donor: usize, bytes: u64) -> Result<Option<Piece>, Code> {
+    /// A chunk of a donor, and whether it has more.
+    fn remote(&self, donor: usize, bytes: u64) -> Result<(Option<Piece>, bool), Code> {
         match borrow(self.pool, donor, bytes, Want::UpTo) {
-            Ok((handle, bytes, lease)) => {
+            Ok(Borrowed { handle, bytes, lease, more }) => {
                 let holding = Holding::Lease(lease);
-                Ok(Some(Piece { handle, offset: self.filled_bytes, bytes, holding }))
+                Ok((Some(Piece { handle, offset: self.filled_bytes, bytes, holding }), more))
             }
-            Err(OUT_OF_MEMORY) => Ok(None),
+            Err(OUT_OF_MEMORY) => Ok((None, false)),
             Err(code) => Err(code),
         }
     }
@@ -179,8 +188,18 @@ pub(crate) enum Want {
     ExactlyRdma,
 }
 
-/// Leases a chunk and imports it: handle, bytes, lease.
-pub(crate) fn borrow(pool: &Pool, donor: usize, bytes: u64, want: Want) -> Result<(Handle, u64, u64), Code> {
+/// A donor chunk, imported.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Borrowed {
+    pub(crate) handle: Handle,
+    pub(crate) bytes: u64,
+    pub(crate) lease: u64,
+    /// The donor has more.
+    pub(crate) more: bool,
+}
+
+/// Leases a chunk and imports it.
+pub(crate) fn borrow(pool: &Pool, donor: usize, bytes: u64, want: Want) -> Result<Borrowed, Code> {
     let exact = want != Want::UpTo;
     let chunk = pool.link.lease(donor, bytes, exact, &pool.account).map_err(|error| match error {
         // To the tenant, a broker that is gone or refuses is memory that is not there.
@@ -191,7 +210,7 @@ pub(crate) fn borrow(pool: &Pool, donor: usize, bytes: u64, want: Want) -> Resul
         return Err(OUT_OF_MEMORY);
     }
     match import(&chunk.descriptor) {
-        Ok(handle) => Ok((handle, chunk.bytes, chunk.lease)),
+        Ok(handle) => Ok(Borrowed { handle, bytes: chunk.bytes, lease: chunk.lease, more: chunk.more }),
         Err(code) => {
             pool.link.release(chunk.lease, &pool.account);
             crate::log::warn(&format!("cuda: a chunk of donor {donor} cannot be imported: code {code}"));

@@ -145,12 +145,14 @@ pub struct Reply {
     pub driver_code: u32,
     /// In a reply to `Hello`: this process's slot in the local page, or [`SLOT_NONE`] when none is free.
     pub slot: u32,
-    /// In a reply to `Lease`: [`CHUNK_RDMA`] or 0.
+    /// In a reply to `Lease`: [`CHUNK_RDMA`], [`CHUNK_MORE`].
     pub flags: u32,
 }
 
 /// In [`Reply::flags`]: a network card may reach the chunk, as the driver promises for memory that was created so.
 pub const CHUNK_RDMA: u32 = 1;
+/// In [`Reply::flags`]: the chunk is smaller than asked although the donor has more: ask again for the rest.
+pub const CHUNK_MORE: u32 = 2;
 /// In [`Reply::slot`]: no slot.
 pub const SLOT_NONE: u32 = u32::MAX;
 

@@ -1,6 +1,7 @@
 //! The broker process of one pool.
 //!
-//! Prints `ready` and a newline on stdout (or on `--ready-fd`) once it listens; logs to stderr; ends cleanly on SIGTERM or SIGINT.
+//! Prints `ready` and a newline on stdout (or on `--ready-fd`) once it listens; logs to stderr; ends cleanly on SIGTERM or SIGINT. On
+//! SIGHUP it reads the pool config again and takes over what the same donors give now.
 
 #![allow(unsafe_code)] // Signals as a descriptor, and the descriptor limit, have no safe interface here.
 
@@ -17,7 +18,7 @@ use tarn_broker::admission::Admission;
 use tarn_broker::donors::Donors;
 use tarn_broker::server::{Server, listen};
 use tarn_broker::start::open_desk;
-use tarn_protocol::pool_config::PoolConfig;
+use tarn_protocol::pool_config::{Donor, PoolConfig};
 
 #[derive(Debug, Parser)]
 #[command(name = "tarn-broker", version, about = "Owns a pool's donor memory and leases chunks of it")]
@@ -58,7 +59,8 @@ fn main() -> anyhow::Result<()> {
         )
         .init();
     let options = Options::parse();
-    let stop = stop_signals().context("cannot watch for signals")?;
+    let stop = signals(&[libc::SIGTERM, libc::SIGINT]).context("cannot watch for signals")?;
+    let reload = signals(&[libc::SIGHUP]).context("cannot watch for signals")?;
     raise_descriptor_limit();
 
     let _only = only_broker(&options.state)?;
@@ -81,6 +83,9 @@ fn main() -> anyhow::Result<()> {
         observer_uid: own_uid,
     };
     let mut server = Server::new(desk, admission, listen(&options.socket)?, &stop)?;
+    let signal = reload.try_clone().context("cannot watch for signals")?;
+    let (path, donors) = (options.config.clone(), config.donors.clone());
+    server.resize_on(&reload, Box::new(move || quotas(&signal, &path, &donors)))?;
     announce(options.ready_fd).context("nobody reads the ready line")?;
     tracing::info!(socket = %options.socket.display(), donors = config.donors.len(), "serving");
     server.run(monotonic)?;
@@ -117,14 +122,37 @@ fn monotonic() -> Duration {
     Duration::new(now.tv_sec.cast_unsigned(), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// SIGTERM and SIGINT as a descriptor that becomes readable.
-fn stop_signals() -> std::io::Result<OwnedFd> {
+/// What the config's donors give now. A config that names other donors, or cannot be read, changes nothing.
+fn quotas(signal: &OwnedFd, path: &Path, donors: &[Donor]) -> Option<Vec<u64>> {
+    let mut taken = [0u8; 128];
+    // Several signals are one word to look again.
+    while rustix::io::read(signal, &mut taken).is_ok_and(|bytes| bytes > 0) {}
+    match PoolConfig::read(path) {
+        Ok(config)
+            if config.donors.iter().map(|donor| &donor.uuid).eq(donors.iter().map(|donor| &donor.uuid)) =>
+        {
+            Some(config.donors.iter().map(|donor| donor.reserved_bytes.get()).collect())
+        }
+        Ok(_) => {
+            tracing::warn!("the pool config names other donors now: nothing is changed");
+            None
+        }
+        Err(error) => {
+            tracing::warn!(%error, "the pool config cannot be read again: nothing is changed");
+            None
+        }
+    }
+}
+
+/// Signals as a descriptor that becomes readable.
+fn signals(numbers: &[i32]) -> std::io::Result<OwnedFd> {
     // SAFETY: the set is initialised by sigemptyset before use, and every pointer outlives its call; no other thread exists yet.
     let fd = unsafe {
         let mut set = std::mem::zeroed::<libc::sigset_t>();
         libc::sigemptyset(&raw mut set);
-        libc::sigaddset(&raw mut set, libc::SIGTERM);
-        libc::sigaddset(&raw mut set, libc::SIGINT);
+        for &number in numbers {
+            libc::sigaddset(&raw mut set, number);
+        }
         libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
         libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
     };

@@ -92,11 +92,11 @@ unsafe fn placed(
         code = match place {
             Place::Local => local(),
             Place::Donor(donor) => match borrow(pool, donor, bytes, chunk_for(wanted)) {
-                Ok((imported, _, lease)) => {
-                    let memory = remembered(wanted, bytes, Some(lease));
-                    pool.handles().created(imported, memory);
+                Ok(chunk) => {
+                    let memory = remembered(wanted, bytes, Some(chunk.lease));
+                    pool.handles().created(chunk.handle, memory);
                     // SAFETY: the caller checked that the out-pointer is not null.
-                    unsafe { *handle = imported };
+                    unsafe { *handle = chunk.handle };
                     SUCCESS
                 }
                 Err(code) => code,

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 mod ordered;
+mod quota;
 mod rig;
 mod sees_one_device;
 mod shares;

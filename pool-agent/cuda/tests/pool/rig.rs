@@ -161,6 +161,22 @@ impl Rig {
         self.broker = Some(child);
     }
 
+    /// Donors give `bytes` each from now on: the config is rewritten and the broker told.
+    pub fn resize(&mut self, bytes: Bytes) {
+        for donor in &mut self.config.donors {
+            donor.reserved_bytes = bytes;
+        }
+        let path = self.lib().join(pool_config::FILE_NAME);
+        std::fs::write(path, serde_json::to_vec(&self.config).unwrap()).unwrap();
+        self.resize_as_it_is();
+    }
+
+    /// Tells the broker to look at its config again.
+    pub fn resize_as_it_is(&self) {
+        let broker = self.broker.as_ref().unwrap().id().to_string();
+        assert!(Command::new("kill").args(["-HUP", &broker]).status().unwrap().success());
+    }
+
     /// SIGKILL, as the kernel does it when memory runs out.
     pub fn kill_broker(&mut self) {
         if let Some(mut broker) = self.broker.take() {

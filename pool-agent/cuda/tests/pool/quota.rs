@@ -1,0 +1,62 @@
+//! Growth and shrinkage of a living pool, and chunks made ahead.
+
+use std::time::Instant;
+
+use tarn_protocol::units::Bytes;
+
+use crate::rig::{Rig, Shape, until};
+
+fn leased(rig: &Rig) -> u64 {
+    rig.observer().donors().iter().map(|donor| donor.leased_bytes).sum()
+}
+
+#[test]
+fn granules_are_made_ahead_of_growth_give_way_to_need_and_go_with_the_last_lease() {
+    let rig = Rig::new(&Shape::default());
+    let mut holder = rig.spawn("dlopen", &["hold", &Bytes::gib(30).get().to_string()]);
+    holder.read_until("waiting");
+    let ahead = || rig.donors_used() - leased(&rig);
+    until("4 GiB are ready", || ahead() == Bytes::gib(4).get());
+    assert_eq!(rig.observer().donors().iter().map(|donor| donor.quarantined_bytes).sum::<u64>(), 0);
+    let mut other = rig.spawn("dlopen", &["everything"]);
+    other.read_until("waiting");
+    assert!(other.number("taken") * 100 >= other.number("free") * 99, "what is ready is nobody's");
+    assert_eq!(other.number("bad"), 0);
+    other.say("go on");
+    other.end();
+    holder.ask("check");
+    assert_eq!(holder.number("bad"), 0);
+    holder.say("free");
+    holder.end();
+    until("nothing is kept", || rig.cards.iter().all(|&card| rig.used(card) == 0));
+}
+
+#[test]
+fn a_quota_that_changes_is_seen_at_once_and_takes_no_live_memory() {
+    let mut rig = Rig::new(&Shape::default());
+    let mut holder = rig.spawn("dlopen", &["hold", &Bytes::gib(40).get().to_string()]);
+    holder.read_until("waiting");
+    let (free, held) = (holder.number("free"), leased(&rig));
+    let observer = rig.observer();
+    for (bytes, more) in [(Bytes::gib(1), 2), (Bytes::mib(24_550), 0)] {
+        let start = Instant::now();
+        rig.resize(bytes);
+        until("the page shows it", || {
+            observer.donors().iter().all(|donor| donor.capacity_bytes == bytes.get())
+        });
+        println!("a quota of {bytes} was visible after {:?}", start.elapsed());
+        holder.ask("check");
+        assert_eq!((holder.number("bad"), leased(&rig)), (0, held), "live memory stays");
+        holder.ask("more");
+        assert_eq!(holder.number("more"), more, "{bytes} a donor");
+    }
+    holder.ask("check");
+    assert_eq!(holder.number("free"), free);
+    // A config of another pool, or none, changes nothing.
+    std::fs::write(rig.lib().join("pool.json"), "{").unwrap();
+    rig.resize_as_it_is();
+    rig.resize(Bytes::mib(24_000));
+    until("the next word is understood", || observer.donors()[0].capacity_bytes == Bytes::mib(24_000).get());
+    holder.say("free");
+    holder.end();
+}
