@@ -75,6 +75,7 @@ pub(crate) struct PoolPropsHead {
 }
 
 pub(crate) const ATTRIBUTE_CONTEXT: i32 = 1;
+pub(crate) const ATTRIBUTE_P2P_TOKENS: i32 = 5;
 pub(crate) const ATTRIBUTE_BUFFER_ID: i32 = 7;
 pub(crate) const ATTRIBUTE_DEVICE_ORDINAL: i32 = 9;
 pub(crate) const ATTRIBUTE_LEGACY_IPC: i32 = 10;
@@ -131,6 +132,7 @@ mod tests {
             (CAPTURE_WRONG_THREAD, sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD as i32),
             (UNKNOWN, sys::CUresult::CUDA_ERROR_UNKNOWN as i32),
             (ATTRIBUTE_CONTEXT, attribute::CU_POINTER_ATTRIBUTE_CONTEXT as i32),
+            (ATTRIBUTE_P2P_TOKENS, attribute::CU_POINTER_ATTRIBUTE_P2P_TOKENS as i32),
             (ATTRIBUTE_BUFFER_ID, attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID as i32),
             (ATTRIBUTE_DEVICE_ORDINAL, attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL as i32),
             (ATTRIBUTE_LEGACY_IPC, attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE as i32),

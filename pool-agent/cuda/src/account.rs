@@ -50,19 +50,19 @@ impl Account {
         self.local_bytes.load(SeqCst)
     }
 
-    /// Takes `bytes` of the primary, if the cap of all processes together allows it.
+    /// Takes `bytes` of the primary, if the cap of all processes together allows it. `others`: what the tenant's others hold now.
     pub(crate) fn charge_local(
         &self,
         bytes: u64,
         cap: Option<u64>,
         pages: Option<&Pages>,
+        others: impl Fn() -> u64,
     ) -> Result<(), OverCap> {
         for look in 0..LOOKS_MAX {
             self.local_bytes.fetch_add(bytes, SeqCst);
             self.show(pages);
             let Some(cap) = cap else { return Ok(()) };
-            let others = pages.map_or(0, Pages::local_bytes_of_others);
-            if self.local_bytes().saturating_add(others) <= cap {
+            if self.local_bytes().saturating_add(others()) <= cap {
                 return Ok(());
             }
             self.return_local(bytes, pages);
@@ -133,9 +133,10 @@ mod tests {
     #[test]
     fn a_charge_over_the_cap_leaves_nothing_behind() {
         let account = Account::default();
-        assert_eq!(account.charge_local(60, Some(100), None), Ok(()));
-        assert_eq!(account.charge_local(41, Some(100), None), Err(OverCap));
-        assert_eq!(account.charge_local(40, Some(100), None), Ok(()));
+        assert_eq!(account.charge_local(60, Some(100), None, || 0), Ok(()));
+        assert_eq!(account.charge_local(41, Some(100), None, || 0), Err(OverCap));
+        assert_eq!(account.charge_local(40, Some(100), None, || 1), Err(OverCap));
+        assert_eq!(account.charge_local(40, Some(100), None, || 0), Ok(()));
         account.return_local(200, None);
         assert_eq!(account.local_bytes(), 0, "never below zero");
     }

@@ -112,7 +112,7 @@ impl Link {
     }
 
     /// The pages of the last broker that answered. Stale figures of a dead one are for accounting only: see [`Link::alive`].
-    pub(crate) fn pages(&self) -> Option<&Pages> {
+    pub(crate) fn pages(&self) -> Option<&'static Pages> {
         // SAFETY: the pointer is null or a leaked box, never freed.
         unsafe { self.pages.load(Ordering::Acquire).as_ref() }
     }
@@ -338,7 +338,7 @@ impl Link {
         if reply.slot == SLOT_NONE {
             log::warn("cuda: no slot free, this process's local bytes are not counted");
         }
-        let pages = Pages::map(ledger, local, reply.slot).ok_or(Gone)?;
+        let pages = Pages::map(ledger, local, reply.slot, self.pages()).ok_or(Gone)?;
         let answer = along.map(|_| socket.receive()).transpose()?;
         for (&lease, held) in leases {
             let claim = Request { lease, donor: held.donor, bytes: held.bytes, ..Request::new(Op::Register) };

@@ -15,17 +15,24 @@ pub(crate) struct Pages {
     ledger: &'static LedgerPage,
     local: &'static LocalPage,
     slot: Option<usize>,
+    /// Of the broker before this one: processes that have not come back yet still write there.
+    previous: Option<&'static Pages>,
 }
 
 impl Pages {
-    pub(crate) fn map(ledger: &OwnedFd, local: &OwnedFd, slot: u32) -> Option<Self> {
+    pub(crate) fn map(
+        ledger: &OwnedFd,
+        local: &OwnedFd,
+        slot: u32,
+        previous: Option<&'static Pages>,
+    ) -> Option<Self> {
         let ledger = map(ledger, size_of::<LedgerPage>(), libc::PROT_READ)?.cast::<LedgerPage>();
         let local = map(local, LOCAL_PAGE_BYTES, libc::PROT_READ | libc::PROT_WRITE)?.cast::<LocalPage>();
         // SAFETY: both mappings are never unmapped, page-aligned, sealed against shrinking by the broker, as long as stated, and of
         // atomics, valid for every bit pattern.
         let (ledger, local) = unsafe { (&*ledger, &*local) };
         let slot = (slot != SLOT_NONE && (slot as usize) < SLOTS_MAX).then_some(slot as usize);
-        Some(Self { ledger, local, slot })
+        Some(Self { ledger, local, slot, previous })
     }
 
     pub(crate) fn donors(&self) -> impl Iterator<Item = DonorFigures> + '_ {
@@ -42,12 +49,50 @@ impl Pages {
         self.local.slots.get(self.slot?)
     }
 
-    /// Local bytes of all the tenant's processes but this one.
+    /// Local bytes of all the tenant's processes but this one: also of those that still write to the page of an earlier broker.
     pub(crate) fn local_bytes_of_others(&self) -> u64 {
-        let high = (self.ledger.slots_high.load(Acquire) as usize).min(SLOTS_MAX);
-        let others = self.local.slots[..high].iter().enumerate().filter(|(at, _)| Some(*at) != self.slot);
-        others.map(|(_, slot)| slot.local_bytes.load(Relaxed)).fold(0, u64::saturating_add)
+        let others = self.others().map(|slot| slot.local_bytes.load(Relaxed)).fold(0, u64::saturating_add);
+        let mut page = self.previous;
+        let mut left_behind = 0u64;
+        while let Some(earlier) = page {
+            let waiting = earlier.others().filter(|slot| !self.knows(slot) && alive(slot));
+            left_behind =
+                waiting.map(|slot| slot.local_bytes.load(Relaxed)).fold(left_behind, u64::saturating_add);
+            page = earlier.previous;
+        }
+        others.saturating_add(left_behind)
     }
+
+    /// Donor bytes of a process of the pool, by its number on the host or in the instance.
+    pub(crate) fn donor_bytes_of(&self, pid: u32) -> u64 {
+        let own = |slot: &&LocalSlot| slot.pid.load(Relaxed) == pid || slot.pid_inside.load(Relaxed) == pid;
+        self.used().iter().find(own).map_or(0, |slot| slot.donor_bytes.load(Relaxed))
+    }
+
+    fn used(&self) -> &[LocalSlot] {
+        let high = (self.ledger.slots_high.load(Acquire) as usize).min(SLOTS_MAX);
+        &self.local.slots[..high]
+    }
+
+    fn others(&self) -> impl Iterator<Item = &LocalSlot> {
+        self.used().iter().enumerate().filter(|(at, _)| Some(*at) != self.slot).map(|(_, slot)| slot)
+    }
+
+    /// Whether the process of an earlier page's slot has a slot here.
+    fn knows(&self, slot: &LocalSlot) -> bool {
+        let pid = slot.pid.load(Relaxed);
+        self.used().iter().any(|here| here.pid.load(Relaxed) == pid)
+    }
+}
+
+/// Whether the process of a slot lives. A dead broker zeroes no slots.
+fn alive(slot: &LocalSlot) -> bool {
+    let inside = slot.pid_inside.load(Relaxed);
+    let pid = if inside == 0 { slot.pid.load(Relaxed) } else { inside };
+    let Ok(pid) = i32::try_from(pid) else { return false };
+    // SAFETY: signal 0 is sent to nobody.
+    let found = pid > 0 && unsafe { libc::kill(pid, 0) } == 0;
+    found || (pid > 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EPERM))
 }
 
 fn map(file: &OwnedFd, bytes: usize, protection: i32) -> Option<*const c_void> {

@@ -195,7 +195,11 @@ impl Pool {
             // Other processes' bytes are only known through the broker's page.
             self.link.alive(&self.account);
         }
-        let charge = || self.account.charge_local(bytes, self.cap_bytes(), self.link.pages()).is_ok();
+        let (cap, pages) = (self.cap_bytes(), self.link.pages());
+        // Without a page the card is asked before the charge is made, which is not on the card yet.
+        let on_card = (cap.is_some() && pages.is_none()).then(|| self.others_bytes());
+        let others = || on_card.unwrap_or_else(|| self.others_bytes());
+        let charge = || self.account.charge_local(bytes, cap, pages, others).is_ok();
         // What pools keep for later gives way to what is wanted now.
         charge() || (self.pooled.trim_all(self) && charge())
     }
@@ -271,8 +275,25 @@ impl Pool {
     /// Bytes of the primary that the tenant may still take, given what the driver says is free on the card.
     pub(crate) fn local_allowance(&self, driver_free_bytes: u64) -> u64 {
         let Some(cap) = self.cap_bytes() else { return driver_free_bytes };
-        let others = self.link.pages().map_or(0, crate::pages::Pages::local_bytes_of_others);
-        driver_free_bytes.min(cap.saturating_sub(self.account.local_bytes()).saturating_sub(others))
+        driver_free_bytes
+            .min(cap.saturating_sub(self.account.local_bytes()).saturating_sub(self.others_bytes()))
+    }
+
+    /// What the tenant's other processes hold of the primary. A process to which no broker has ever answered cannot tell, so there
+    /// everything in use on the card counts: a cap holds then too, if it must by refusing too much.
+    fn others_bytes(&self) -> u64 {
+        if self.link.pages().is_none() {
+            self.link.alive(&self.account);
+        }
+        if let Some(pages) = self.link.pages() {
+            return pages.local_bytes_of_others();
+        }
+        let (mut free, mut total) = (0usize, 0usize);
+        // SAFETY: the out-pointers outlive the call.
+        if unsafe { real::mem_info(&raw mut free, &raw mut total) } != SUCCESS {
+            return u64::MAX;
+        }
+        (total.saturating_sub(free) as u64).saturating_sub(self.account.local_bytes())
     }
 
     /// Free bytes of every card now.

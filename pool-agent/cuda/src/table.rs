@@ -156,6 +156,9 @@ intercept! {
     ["cuGraphInstantiateWithParams" 12000 ptsz]
     cuGraphInstantiateWithParams_ptsz(made: *mut Opaque, graph: Opaque, params: Opaque) => capture::instantiate_with_params;
 
+    ["cuCheckpointProcessCheckpoint" 12080 plain]
+    cuCheckpointProcessCheckpoint(pid: i32, arguments: Opaque) => context::checkpoint;
+
     ["cuCtxDestroy" 2000 plain] cuCtxDestroy(context: Opaque) => context::destroy;
     ["cuCtxDestroy" 4000 plain] cuCtxDestroy_v2(context: Opaque) => context::destroy;
     ["cuDevicePrimaryCtxRelease" 7000 plain] cuDevicePrimaryCtxRelease(device: Device) => context::primary_release;

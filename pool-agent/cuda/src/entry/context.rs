@@ -1,7 +1,7 @@
 //! Contexts that end take their allocations with them, spilled ones too.
 
-use crate::abi::{Code, Device, Opaque, SUCCESS};
-use crate::{pool, real};
+use crate::abi::{Code, Device, NOT_SUPPORTED, Opaque, SUCCESS};
+use crate::{log, pool, real};
 
 pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(Opaque) -> Code, context: Opaque) -> Code {
     // SAFETY: passed on.
@@ -12,6 +12,23 @@ pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(Opaque) -> Code, context
         pool.context_gone(context);
     }
     code
+}
+
+/// A checkpoint holds the memory of one card; that of a process with donor memory would come back without it.
+pub(crate) unsafe fn checkpoint(
+    real: unsafe extern "C" fn(i32, Opaque) -> Code,
+    pid: i32,
+    arguments: Opaque,
+) -> Code {
+    let spilled = pool::current()
+        .and_then(|pool| pool.link.pages())
+        .is_some_and(|pages| u32::try_from(pid).is_ok_and(|pid| pid > 0 && pages.donor_bytes_of(pid) > 0));
+    if spilled {
+        log::warn(&format!("cuda: process {pid} holds donor memory and cannot be checkpointed"));
+        return NOT_SUPPORTED;
+    }
+    // SAFETY: passed on.
+    unsafe { real(pid, arguments) }
 }
 
 /// The primary context's handle, if it is alive. The reference taken to learn it is given back by `after`'s symbol itself.

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use crate::abi::{
     ATTRIBUTE_BUFFER_ID, ATTRIBUTE_CONTEXT, ATTRIBUTE_DEVICE_ORDINAL, ATTRIBUTE_LEGACY_IPC,
-    ATTRIBUTE_RANGE_SIZE, ATTRIBUTE_RANGE_START, Code, DevicePtr, NOT_SUPPORTED, SUCCESS,
+    ATTRIBUTE_P2P_TOKENS, ATTRIBUTE_RANGE_SIZE, ATTRIBUTE_RANGE_START, Code, DevicePtr, NOT_SUPPORTED,
+    SUCCESS,
 };
 use crate::blocks::{Sharing, Spilled};
 use crate::pool;
@@ -79,6 +80,10 @@ pub(crate) unsafe fn attribute(
     attribute: i32,
     at: DevicePtr,
 ) -> Code {
+    // No one token stands for memory of several cards: callers take their fallback.
+    if attribute == ATTRIBUTE_P2P_TOKENS && !data.is_null() && spilled(at).is_some() {
+        return NOT_SUPPORTED;
+    }
     // SAFETY: passed on; after a success the driver has written the attribute.
     unsafe {
         let code = real(data, attribute, at);

@@ -163,6 +163,35 @@ fn without_a_broker_the_pool_is_truthfully_the_primary_alone() {
 }
 
 #[test]
+fn a_cap_holds_while_the_broker_is_away_and_when_it_is_back() {
+    let shape = Shape { donors: vec![], cap_bytes: Some(Bytes::gib(6)), ..Shape::default() };
+    let mut rig = Rig::new(&shape);
+    let two = Bytes::gib(2).get().to_string();
+    let hold = || {
+        let mut holder = rig.spawn("dlopen", &["hold", &two]);
+        holder.read_until("waiting");
+        holder
+    };
+    let (mut first, mut second) = (hold(), hold());
+    let tries = |holder: &mut Tenant, mib: u64| {
+        holder.ask(&format!("try {}", Bytes::mib(mib)));
+        holder.number("try")
+    };
+    assert_eq!((tries(&mut first, 3000), tries(&mut first, 2000)), (2, 0));
+    rig.kill_broker();
+    assert_eq!((tries(&mut first, 3000), tries(&mut first, 2000)), (2, 0));
+    // One that has never met a broker: what is in use on the card is not its own.
+    let mut stranger = rig.spawn("dlopen", &["hold", "4096"]);
+    stranger.read_until("waiting");
+    assert_eq!(tries(&mut stranger, 2049), 2);
+    rig.start_broker(&[]);
+    // The first comes back at once, the second has not noticed anything yet.
+    assert_eq!((tries(&mut first, 3000), tries(&mut first, 2000)), (2, 0));
+    second.kill();
+    until("the dead hold nothing", || tries(&mut first, 3000) == 0);
+}
+
+#[test]
 fn a_broken_pool_config_shows_the_bare_driver() {
     let rig = Rig::without_broker(&Shape::default());
     std::fs::write(rig.lib().join("pool.json"), "{").unwrap();

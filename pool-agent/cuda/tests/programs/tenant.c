@@ -5,6 +5,8 @@
  * <what> is one of the stories below; driver.h tells the rest. */
 #include "driver.h"
 
+static void *look(const char *name);
+
 /* Takes everything in large, then smaller blocks, writes and verifies all of it, gives it back. */
 static void story_everything(void) {
   static CUdeviceptr at[4096]; static size_t size[4096]; int n = 0; size_t taken = 0, total, f, t; int count; unsigned char uuid[16];
@@ -23,7 +25,7 @@ static void story_everything(void) {
   printf("freed=1\n");
 }
 
-/* Holds one block, for tests that kill things around it. Commands on stdin: check, more, free. */
+/* Holds one block, for tests that kill things around it. Commands on stdin: check, more, try BYTES, free. */
 static void story_hold(size_t bytes) {
   CUdeviceptr at; start(); OK(p_cuMemAlloc_v2(&at, bytes)); fill(at, bytes, 2 * MIB);
   char line[64];
@@ -31,6 +33,7 @@ static void story_hold(size_t bytes) {
     printf("free=%zu\nwaiting\n", free_bytes()); fflush(stdout);
     if (!fgets(line, sizeof line, stdin)) _exit(3);
     if (!strncmp(line, "check", 5)) printf("bad=%zu\n", check(at, bytes, 2 * MIB));
+    else if (!strncmp(line, "try", 3)) { CUdeviceptr extra; CUresult r = p_cuMemAlloc_v2(&extra, strtoull(line + 4, 0, 10)); printf("try=%d\n", r); if (!r) OK(p_cuMemFree_v2(extra)); }
     else if (!strncmp(line, "more", 4)) { CUdeviceptr extra; CUresult r = p_cuMemAlloc_v2(&extra, 30 * GIB); printf("more=%d\n", r); if (!r) OK(p_cuMemFree_v2(extra)); }
     else if (!strncmp(line, "free", 4)) { OK(p_cuMemFree_v2(at)); printf("freed=1\n"); fflush(stdout); return; }
   }
@@ -53,13 +56,14 @@ static void story_pointer(void) {
     OK(p_cuPointerGetAttributes(4, names, to, q)); WANT(ordinal == 0 && start_at == at && range == bytes && ctx == context);
   }
   CUipcMemHandle handle; CUdeviceptr again; OK(p_cuIpcGetMemHandle(&handle, at + 22 * GIB)); WANT(p_cuIpcOpenMemHandle_v2(&again, handle, 1) == 201);
-  WANT(p_cuMemFree_v2(at + 4096) == 1);
+  WANT(p_cuMemFree_v2(at + 4096) == 1); unsigned long long token[2]; WANT(p_cuPointerGetAttribute(token, 5, at + 22 * GIB) == 801);
+  CUresult (*checkpoint)(int, void *) = (CUresult (*)(int, void *))look("cuCheckpointProcessCheckpoint"); WANT(checkpoint && checkpoint(getpid(), 0) == 801);
   /* A copy over every seam, front to back. */
   fill(at, 64 * MIB, MIB);
   for (size_t o = GIB; o + 64 * MIB < bytes; o += 4 * GIB) { OK(p_cuMemcpyDtoD_v2(at + o, at, 64 * MIB)); uint64_t w; for (size_t p = 0; p < 64 * MIB; p += MIB) { OK(p_cuMemcpyDtoH_v2(&w, at + o + p, 8)); WANT(w == mark(at + p)); } }
   static char line[4 * MIB], back[4 * MIB]; for (size_t i = 0; i < sizeof line; i++) line[i] = (char)(i * 7 + i / 4096);
   for (size_t o = 22 * GIB; o < 25 * GIB; o += 64 * MIB + 4096) { OK(p_cuMemcpyHtoD_v2(at + o, line, sizeof line)); memset(back, 0, sizeof back); OK(p_cuMemcpyDtoH_v2(back, at + o, sizeof back)); WANT(!memcmp(line, back, sizeof line)); }
-  OK(p_cuMemFree_v2(at)); WANT(p_cuMemFree_v2(at) == 1);
+  OK(p_cuMemFree_v2(at)); WANT(p_cuMemFree_v2(at) == 1); WANT(checkpoint(getpid(), 0) == 401);
   CUdeviceptr sheet; size_t pitch; OK(p_cuMemAllocPitch_v2(&sheet, &pitch, 100000, 300000, 4)); WANT(pitch % 512 == 0); OK(p_cuMemGetAddressRange_v2(&base, &size, sheet)); WANT(size == pitch * 300000);
   OK(p_cuMemFree_v2(sheet));
   printf("pointer=1\n");
@@ -188,6 +192,7 @@ static void nulls(void) {
   CASE(cuMemAllocPitch, "nulls", (U *, U *, U, U, U), 0, 0, 64, 64, 4); CASE(cuMemAllocFromPoolAsync_ptsz, "null", (P *, Z, V, V), 0, 4096, 0, 0); CASE(cuMemAllocFromPoolAsync_ptsz, "pool", (P *, Z, V, V), &p, 4096, 0, 0);
   CASE(cuMemPoolTrimTo, "null", (V, Z), 0, 0); CASE(cuStreamBeginCapture, "null", (V), 0); CASE(cuStreamBeginCapture_ptsz, "null", (V), 0); CASE(cuStreamBeginCapture_v2, "null", (V, int), 0, 0); CASE(cuStreamBeginCapture_v2, "mode", (V, int), 0, 9); CASE(cuStreamBeginCapture_v2_ptsz, "null", (V, int), 0, 0); CASE(cuStreamBeginCaptureToGraph, "null", (V, V, V, V, Z, int), 0, 0, 0, 0, 0, 0); CASE(cuStreamBeginCaptureToGraph_ptsz, "null", (V, V, V, V, Z, int), 0, 0, 0, 0, 0, 0); CASE(cuStreamEndCapture, "null", (V, V *), 0, &v); CASE(cuStreamEndCapture_ptsz, "null", (V, V *), 0, &v);
   CASE(cuGraphInstantiate, "null", (V *, V, V *, char *, Z), 0, 0, 0, 0, 0); CASE(cuGraphInstantiate_v2, "null", (V *, V, V *, char *, Z), 0, 0, 0, 0, 0); CASE(cuGraphInstantiateWithFlags, "null", (V *, V, L), 0, 0, 0); CASE(cuGraphInstantiateWithParams, "null", (V *, V, V), 0, 0, 0); CASE(cuGraphInstantiateWithParams_ptsz, "null", (V *, V, V), 0, 0, 0);
+  CASE(cuCheckpointProcessCheckpoint, "null", (int, V), 0, 0);
   CASE(cuCtxDestroy, "null", (V), 0); CASE(cuDevicePrimaryCtxRelease, "device", (int), 99); CASE(cuDevicePrimaryCtxReset, "device", (int), 99);
   CASE(cuCtxDestroy_v2, "null", (V), 0); CASE(cuDevicePrimaryCtxRelease_v2, "device", (int), 99); CASE(cuDevicePrimaryCtxReset_v2, "device", (int), 99);
 }

@@ -75,6 +75,11 @@ driver_api! {
         captures(|captures| captures.remove(&stream)).ok_or(Code::ILLEGAL_STATE)?;
         put(graph, usize::try_from(0x7b00_0000_0000 + fresh_id() * 0x100).map_err(|_| Code::UNKNOWN)?)
     }
+    // No process is ever locked here, which has to come first.
+    ["cuCheckpointProcessCheckpoint" 12080] fn cuCheckpointProcessCheckpoint(_pid: i32, _arguments: usize) {
+        driver()?;
+        Err(Code::ILLEGAL_STATE)
+    }
     ["cuThreadExchangeStreamCaptureMode" 10010] fn cuThreadExchangeStreamCaptureMode(mode: *mut i32) {
         driver()?;
         if mode.is_null() || !matches!(*mode, GLOBAL | THREAD_LOCAL | RELAXED) {
