@@ -50,6 +50,10 @@ impl Account {
         self.local_bytes.load(SeqCst)
     }
 
+    pub(crate) fn donor_bytes(&self) -> u64 {
+        self.donor_bytes.load(SeqCst)
+    }
+
     /// Takes `bytes` of the primary, if the cap of all processes together allows it. `others`: what the tenant's others hold now.
     pub(crate) fn charge_local(
         &self,

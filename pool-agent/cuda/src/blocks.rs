@@ -5,9 +5,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use crate::abi::{DevicePtr, Handle};
+use crate::hints::Hint;
 
 /// A mapped piece of a spilled block.
 #[derive(Debug)]
@@ -23,8 +24,8 @@ pub(crate) struct Piece {
 pub(crate) enum Holding {
     /// This process, out of the primary.
     Local,
-    /// This process, by the broker's number for a donor chunk.
-    Lease(u64),
+    /// This process, by the broker's number for a chunk of a donor (by its index).
+    Lease { lease: u64, donor: usize },
     /// Another process of the pool, whose block this one has opened.
     Foreign,
 }
@@ -43,6 +44,15 @@ pub(crate) struct Spilled {
     /// Unique in the process, apart from the driver's own buffer ids.
     pub(crate) id: u64,
     pub(crate) sharing: Sharing,
+    pub(crate) made_at_ms: u64,
+    /// The code of a [`Hint`].
+    pub(crate) hint: AtomicI32,
+}
+
+impl Spilled {
+    pub(crate) fn hint(&self) -> Hint {
+        Hint::from_code(self.hint.load(Ordering::Relaxed)).unwrap_or_default()
+    }
 }
 
 /// A block between processes.
@@ -98,6 +108,19 @@ impl Blocks {
 
     pub(crate) fn add_native(&mut self, at: DevicePtr, block: Native) {
         self.native.insert(at, block);
+    }
+
+    pub(crate) fn is_native(&self, at: DevicePtr) -> bool {
+        self.native.contains_key(&at)
+    }
+
+    pub(crate) fn native_bytes(&self, at: DevicePtr) -> Option<u64> {
+        self.native.get(&at).map(|native| native.bytes)
+    }
+
+    /// Every stitched block, by address.
+    pub(crate) fn all_spilled(&self) -> Vec<Arc<Spilled>> {
+        self.spilled.values().map(Arc::clone).collect()
     }
 
     /// The spilled block that `at` lies in.
@@ -176,8 +199,17 @@ mod tests {
     }
 
     fn shared_block(start: u64, bytes: u64, context: usize, sharing: Sharing) -> Arc<Spilled> {
-        let pieces = Vec::new();
-        Arc::new(Spilled { start, bytes, mapped_bytes: bytes, pieces, context, id: start, sharing })
+        Arc::new(Spilled {
+            start,
+            bytes,
+            mapped_bytes: bytes,
+            pieces: Vec::new(),
+            context,
+            id: start,
+            sharing,
+            made_at_ms: 0,
+            hint: AtomicI32::new(0),
+        })
     }
 
     #[test]

@@ -69,6 +69,11 @@ fn own_mode() -> i32 {
     mode
 }
 
+/// Whether a graph may know of the block.
+pub(crate) fn pinned(block: u64) -> bool {
+    block < PINNED_BELOW.load(Ordering::Acquire)
+}
+
 /// Pins every block whose id is below `next`.
 pub(crate) fn pin(next: u64) {
     PINNED_BELOW.fetch_max(next, Ordering::AcqRel);

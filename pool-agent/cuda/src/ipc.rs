@@ -99,7 +99,7 @@ pub(crate) fn token(pool: &Pool, block: &Spilled) -> Result<IpcHandle, Code> {
 /// What the broker is told of a piece.
 fn offered(piece: &Piece) -> Result<(u64, u64, Option<OwnedFd>), Code> {
     match piece.holding {
-        Holding::Lease(lease) => Ok((lease, piece.bytes, None)),
+        Holding::Lease { lease, .. } => Ok((lease, piece.bytes, None)),
         Holding::Local => export_local(piece).map(|descriptor| (0, piece.bytes, Some(descriptor))),
         Holding::Foreign => Err(INVALID_VALUE),
     }

@@ -12,6 +12,7 @@
 //! * [`entry`]: what each intercepted call does, by family. [`real`]: the real driver. [`abi`]: its types.
 //! * [`pool`]: this process's view of the pool; [`link`]: the broker connection; [`reach`]: which
 //!   donors count; [`account`]: bytes charged against the cap.
+//! * [`api`]: what a program that knows of its pool may ask; [`hints`]: what it says of its memory; [`migrate`]: moving a block.
 //! * [`placement`]: where a request goes, as values; [`stitch`]: carrying a plan out, or undoing it.
 //! * [`blocks`], [`handles`]: what this process has allocated. [`ipc`]: blocks between processes of the
 //!   pool. [`pooled`]: what stream-ordered pools keep. [`capture`]: when nothing may be mapped or moved.
@@ -21,13 +22,16 @@
 
 mod abi;
 mod account;
+mod api;
 mod blocks;
 mod capture;
 mod entry;
 mod handles;
+mod hints;
 mod ipc;
 mod link;
 mod log;
+mod migrate;
 mod pages;
 mod placement;
 mod pool;

@@ -16,7 +16,7 @@ use crate::handles::Handles;
 use crate::link::Link;
 use crate::placement::{Cards, Rules};
 use crate::pooled::Pooled;
-use crate::{log, reach, real, seat};
+use crate::{hints, log, reach, real, seat};
 
 /// Buffer ids of spilled blocks start here, out of the way of the driver's own.
 const FIRST_BLOCK_ID: u64 = 1 << 62;
@@ -143,7 +143,7 @@ impl Pool {
         Self {
             pid,
             config,
-            rules: Rules::from(&config.policy),
+            rules: Rules::from(&config.policy).adjusted(hints::variable, log::warn),
             link: Link::new(config.broker_socket.clone()),
             account: Account::default(),
             blocks: Mutex::default(),
@@ -183,6 +183,11 @@ impl Pool {
 
     pub(crate) fn next_turn(&self) -> usize {
         self.turn.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The rules for what the calling thread allocates now.
+    pub(crate) fn rules(&self) -> Rules {
+        self.rules.hinted(hints::scope())
     }
 
     pub(crate) fn cap_bytes(&self) -> Option<u64> {

@@ -65,6 +65,7 @@ real_calls! {
     fn mem_import = "cuMemImportFromShareableHandle" (handle: *mut Handle, descriptor: *mut c_void, kind: i32);
     fn mem_export = "cuMemExportToShareableHandle" (shareable: *mut c_void, handle: Handle, kind: i32, flags: u64);
     fn mem_info = "cuMemGetInfo_v2" (free: *mut usize, total: *mut usize);
+    fn copy = "cuMemcpyDtoD_v2" (to: DevicePtr, from: DevicePtr, bytes: usize);
     fn mem_free = "cuMemFree_v2" (at: DevicePtr);
     fn device_count = "cuDeviceGetCount" (count: *mut i32);
     fn ctx_current = "cuCtxGetCurrent" (context: *mut Opaque);

@@ -11,14 +11,15 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use crate::abi::{
     ACCESS_READ_WRITE, AccessDesc, AllocationProp, Code, DevicePtr, HANDLE_POSIX_FD, Handle, INVALID_HANDLE,
     Location, OUT_OF_MEMORY, SUCCESS,
 };
 use crate::blocks::{Holding, Piece, Sharing, Spilled};
-use crate::link::LinkError;
+use crate::hints::scope;
+use crate::link::{LinkError, monotonic_ms};
 use crate::placement::{Cards, Place, Segment, UNIT, plan};
 use crate::pool::{Pool, as_pointer};
 use crate::real;
@@ -43,16 +44,16 @@ fn size(bytes: u64) -> usize {
 
 /// Builds a block of `bytes` over `cards`, owned by the calling thread's context.
 pub(crate) fn build(pool: &Pool, bytes: u64, mut cards: Cards) -> Result<Arc<Spilled>, Code> {
-    let mapped_bytes = mappable(bytes).ok_or(OUT_OF_MEMORY)?;
+    let (mapped_bytes, rules) = (mappable(bytes).ok_or(OUT_OF_MEMORY)?, pool.rules());
     // Refused before anything is touched when it cannot fit, but not on the word of a page that is a moment old.
-    if plan(mapped_bytes, bytes, &cards, pool.rules).is_none() {
+    if plan(mapped_bytes, bytes, &cards, rules).is_none() {
         cards.donors = pool.donors_settled();
-        plan(mapped_bytes, bytes, &cards, pool.rules).ok_or(OUT_OF_MEMORY)?;
+        plan(mapped_bytes, bytes, &cards, rules).ok_or(OUT_OF_MEMORY)?;
     }
     let mut draft = Draft::reserve(pool, mapped_bytes)?;
     while draft.filled_bytes < mapped_bytes {
         let rest = mapped_bytes - draft.filled_bytes;
-        let segments = plan(rest, bytes, &cards, pool.rules).ok_or(OUT_OF_MEMORY)?;
+        let segments = plan(rest, bytes, &cards, rules).ok_or(OUT_OF_MEMORY)?;
         for segment in segments {
             let got = draft.add(segment)?;
             cards.take(Segment { bytes: got, ..segment });
@@ -139,7 +140,7 @@ impl<'a> Draft<'a> {
     fn remote(&self, donor: usize, bytes: u64) -> Result<(Option<Piece>, bool), Code> {
         match borrow(self.pool, donor, bytes, Want::UpTo) {
             Ok(Borrowed { handle, bytes, lease, more }) => {
-                let holding = Holding::Lease(lease);
+                let holding = Holding::Lease { lease, donor };
                 Ok((Some(Piece { handle, offset: self.filled_bytes, bytes, holding }), more))
             }
             Err(OUT_OF_MEMORY) => Ok((None, false)),
@@ -149,10 +150,7 @@ impl<'a> Draft<'a> {
 
     /// Opens the whole range to the device in one call.
     fn grant(&self) -> Result<(), Code> {
-        let access = AccessDesc { location: Location::POOL, flags: ACCESS_READ_WRITE };
-        // SAFETY: the range is wholly mapped; the descriptor outlives the call.
-        let code = unsafe { real::mem_set_access(self.start, size(self.mapped_bytes), &raw const access, 1) };
-        if code == SUCCESS { Ok(()) } else { Err(code) }
+        grant(self.start, self.mapped_bytes)
     }
 
     fn finish(mut self, bytes: u64, sharing: Sharing) -> Arc<Spilled> {
@@ -164,6 +162,8 @@ impl<'a> Draft<'a> {
             context: real::current_context() as usize,
             id: self.pool.next_block_id(),
             sharing,
+            made_at_ms: monotonic_ms(),
+            hint: AtomicI32::new(scope().code()),
         };
         self.mapped_bytes = 0;
         Arc::new(block)
@@ -175,6 +175,80 @@ impl Drop for Draft<'_> {
         if self.mapped_bytes > 0 {
             dismantle(self.pool, self.start, self.mapped_bytes, &self.pieces);
         }
+    }
+}
+
+/// Opens a wholly mapped range to the device.
+fn grant(at: DevicePtr, bytes: u64) -> Result<(), Code> {
+    let access = AccessDesc { location: Location::POOL, flags: ACCESS_READ_WRITE };
+    // SAFETY: the range is wholly mapped; the descriptor outlives the call.
+    succeeded(unsafe { real::mem_set_access(at, size(bytes), &raw const access, 1) })
+}
+
+fn succeeded(code: Code) -> Result<(), Code> {
+    if code == SUCCESS { Ok(()) } else { Err(code) }
+}
+
+/// New memory for a part of a block, mapped elsewhere until it takes the part's place; dropping it undoes it.
+pub(crate) struct Patch<'a>(Draft<'a>);
+
+impl<'a> Patch<'a> {
+    pub(crate) fn build(pool: &'a Pool, bytes: u64, segments: &[Segment]) -> Result<Self, Code> {
+        let mut draft = Draft::reserve(pool, bytes)?;
+        for &Segment { place, bytes } in segments {
+            let mut rest = bytes;
+            while rest > 0 {
+                let got = draft.add(Segment { place, bytes: rest })?;
+                if got == 0 {
+                    return Err(OUT_OF_MEMORY);
+                }
+                rest -= got;
+            }
+        }
+        draft.grant()?;
+        Ok(Self(draft))
+    }
+
+    /// Copies the part's bytes here, and waits.
+    pub(crate) fn copy_from(&self, at: DevicePtr) -> Result<(), Code> {
+        // SAFETY: both ranges are mapped and as long as stated.
+        succeeded(unsafe { real::copy(self.0.start, at, size(self.0.mapped_bytes)) })?;
+        // SAFETY: no arguments.
+        succeeded(unsafe { real::ctx_synchronize() })
+    }
+
+    /// Maps the new memory at the old part's addresses. The error says whether the old part could not be put back.
+    pub(crate) fn take_place(mut self, start: DevicePtr, old: &Piece) -> Result<Vec<Piece>, bool> {
+        let draft = &mut self.0;
+        let at = start + old.offset;
+        for piece in &draft.pieces {
+            // SAFETY: exactly the range that was mapped for this piece.
+            unsafe { real::mem_unmap(draft.start + piece.offset, size(piece.bytes)) };
+        }
+        // SAFETY: exactly the range that was mapped for the part, which nobody uses now.
+        succeeded(unsafe { real::mem_unmap(at, size(old.bytes)) }).map_err(|_| false)?;
+        for (index, piece) in draft.pieces.iter().enumerate() {
+            let here = at + piece.offset;
+            // SAFETY: the range is ours and unmapped; the handle is ours and of this size.
+            if unsafe { real::mem_map(here, size(piece.bytes), 0, piece.handle, 0) } == SUCCESS {
+                continue;
+            }
+            for done in &draft.pieces[..index] {
+                // SAFETY: mapped in an earlier turn.
+                unsafe { real::mem_unmap(at + done.offset, size(done.bytes)) };
+            }
+            // SAFETY: the range is ours and unmapped again; the old handle still has its bytes.
+            let back = unsafe { real::mem_map(at, size(old.bytes), 0, old.handle, 0) };
+            return Err(back != SUCCESS || grant(at, old.bytes).is_err());
+        }
+        if grant(at, old.bytes).is_err() {
+            crate::log::warn("cuda: a moved part could not be opened to the device");
+        }
+        let mut pieces = std::mem::take(&mut draft.pieces);
+        for piece in &mut pieces {
+            piece.offset += old.offset;
+        }
+        Ok(pieces)
     }
 }
 
@@ -221,11 +295,11 @@ pub(crate) fn borrow(pool: &Pool, donor: usize, bytes: u64, want: Want) -> Resul
 }
 
 /// Ends this process's hold on a piece that is not mapped any more.
-fn let_go(pool: &Pool, piece: &Piece) {
+pub(crate) fn let_go(pool: &Pool, piece: &Piece) {
     // SAFETY: the handle is ours and released once.
     unsafe { real::mem_release(piece.handle) };
     match piece.holding {
-        Holding::Lease(lease) => pool.link.release(lease, &pool.account),
+        Holding::Lease { lease, .. } => pool.link.release(lease, &pool.account),
         Holding::Local => pool.return_local(piece.bytes),
         Holding::Foreign => {}
     }

@@ -31,7 +31,7 @@ pub(crate) struct Row {
 unsafe impl Sync for Row {}
 
 /// Runs a stand-in: a panic inside becomes an error code and a line in the log.
-fn enter(call: impl FnOnce() -> Code) -> Code {
+pub(crate) fn enter(call: impl FnOnce() -> Code) -> Code {
     catch_unwind(AssertUnwindSafe(call)).unwrap_or(UNKNOWN)
 }
 

@@ -30,6 +30,11 @@ const LIBRARIES: [(&str, &str, &str); 2] = [
     ("libtarn_standin_cuda.so", "libcuda.so.1", "libcuda-real.so.1"),
     ("libtarn_standin_nvml.so", "libnvidia-ml.so.1", "libnvidia-ml-real.so.1"),
 ];
+/// What a program that wants to say more of its memory finds beside the libraries.
+const COMPANIONS: [(&str, &str); 2] = [
+    ("tarn.h", include_str!("../../cuda/include/tarn.h")),
+    ("tarn_pool.py", include_str!("../../cuda/python/tarn_pool.py")),
+];
 /// Where systems keep the driver.
 const SYSTEM_LIBRARY_DIRS: [&str; 4] =
     ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/lib/aarch64-linux-gnu"];
@@ -98,6 +103,10 @@ impl InstanceDirectory {
             place_link(Path::new(name), &self.lib().join(name.trim_end_matches(".1")))?;
             let real = driver_library(driver_dir, name).ok_or(DirectoryError::Driver(name))?;
             place_link(&self.beyond_cover(real, name)?, &self.lib().join(real_name))?;
+        }
+        for (name, text) in COMPANIONS {
+            let path = self.lib().join(name);
+            std::fs::write(&path, text).map_err(|source| DirectoryError::Make { path, source })?;
         }
         durable_file::replace_json(&self.pool_config(), config)?;
         let path = self.pool_config();

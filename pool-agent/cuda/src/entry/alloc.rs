@@ -33,11 +33,12 @@ pub(super) unsafe fn allocate(
 /// The cards, if the policy does not leave the request whole on the primary. Small requests are not looked at, and where nothing may be
 /// mapped the driver has the word.
 pub(super) fn goes_out(pool: &Pool, bytes: u64) -> Option<Cards> {
-    if bytes < pool.rules.large_bytes || pool.frozen().donors.is_empty() || capture::forbids_mapping() {
+    let rules = pool.rules();
+    if bytes < rules.large_bytes || pool.frozen().donors.is_empty() || capture::forbids_mapping() {
         return None;
     }
     let cards = pool.cards();
-    let segments = mappable(bytes).and_then(|mapped| plan(mapped, bytes, &cards, pool.rules))?;
+    let segments = mappable(bytes).and_then(|mapped| plan(mapped, bytes, &cards, rules))?;
     segments.iter().any(|part| part.place != Place::Local).then_some(cards)
 }
 

@@ -70,7 +70,7 @@ unsafe fn ordered(
         pool.pooled.watch_graphs();
         return native();
     }
-    let large = bytes as u64 >= pool.rules.large_bytes;
+    let large = bytes as u64 >= pool.rules().large_bytes;
     // SAFETY: the caller checked `at`; the native call writes through it on success.
     unsafe {
         if large

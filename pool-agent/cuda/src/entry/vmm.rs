@@ -56,7 +56,7 @@ pub(crate) unsafe fn create(
         if !can_spill(&wanted, bytes as u64, flags) || pool.frozen().donors.is_empty() {
             return local();
         }
-        if (bytes as u64) < pool.rules.large_bytes {
+        if (bytes as u64) < pool.rules().large_bytes {
             let code = local();
             if code != OUT_OF_MEMORY {
                 return code;
@@ -88,7 +88,7 @@ unsafe fn placed(
         cards.donors = pool.donors_settled();
     }
     let mut code = OUT_OF_MEMORY;
-    for place in whole(bytes, &cards, pool.rules, pool.next_turn()) {
+    for place in whole(bytes, &cards, pool.rules(), pool.next_turn()) {
         code = match place {
             Place::Local => local(),
             Place::Donor(donor) => match borrow(pool, donor, bytes, chunk_for(wanted)) {

@@ -1,4 +1,4 @@
-//! Growth and shrinkage of a living pool, and chunks made ahead.
+//! Growth and shrinkage of a living pool, chunks made ahead, and what a decode trace wastes.
 
 use std::time::Instant;
 
@@ -59,4 +59,17 @@ fn a_quota_that_changes_is_seen_at_once_and_takes_no_live_memory() {
     until("the next word is understood", || observer.donors()[0].capacity_bytes == Bytes::mib(24_000).get());
     holder.say("free");
     holder.end();
+}
+
+/// Waste is what stitched blocks map beyond what was asked for, at its worst over the trace.
+#[test]
+fn a_staggered_decode_trace_wastes_less_than_three_percent() {
+    let rig = Rig::new(&Shape::default());
+    for seed in ["1", "2"] {
+        let mut tenant = rig.spawn_program("hinting", "dlopen", &["decode", seed, "1500"], &[]);
+        tenant.end();
+        assert!(tenant.number("spilled_most") > Bytes::gib(20).get(), "{:?}", tenant.facts);
+        assert!(tenant.number("waste_permille") < 30, "{:?}", tenant.facts);
+    }
+    until("the cards are empty", || rig.cards.iter().all(|&card| rig.used(card) == 0));
 }
