@@ -14,7 +14,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import rig  # noqa: E402
-from checks import agreement, clients, costs, crashes, driver_facts, frameworks, identity, programs, speed  # noqa: E402
+from checks import agreement, clients, costs, crashes, driver_facts, frameworks, identity, pool_programs, programs, speed  # noqa: E402
 
 GROUPS = {
     "identity": identity.checks,
@@ -22,6 +22,7 @@ GROUPS = {
     "agreement": agreement.checks,
     "programs": programs.checks,
     "frameworks": frameworks.checks,
+    "pool": pool_programs.checks,
     "crashes": crashes.checks,
 }
 BENCHES = {

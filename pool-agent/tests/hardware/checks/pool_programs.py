@@ -1,0 +1,92 @@
+"""Programs that share, hint, move and order memory in the pool: those of the stand-in's own tests, on the real driver."""
+
+import subprocess
+
+from rig import GIB, HERE, Failed, Pool
+
+SOURCES = HERE.parents[1] / "cuda" / "tests" / "programs"
+BLOCK = 30 * GIB
+
+
+def checks(machine, table):
+    pool = Pool(machine, "pool-programs")
+    try:
+        story = lambda name, what, lines="": table.attempt(f"{name} {what}", lambda: told(machine, pool, name, what, lines))
+        story("hinting", "hints")
+        story("hinting", "moves")
+        story("hinting", "decode")
+        story("ordered", "reserve", "go on\n")
+        story("sharing", "exporter", "go on\ngo on\n")
+        table.attempt("a straddling block opened by another process", lambda: shared(machine, pool))
+        table.attempt("nothing was complained about", lambda: quiet(pool))
+    finally:
+        pool.close()
+
+
+def program(machine, name):
+    return machine.compile(SOURCES / f"{name}.c", "-pthread")
+
+
+def told(machine, pool, name, what, lines):
+    extra = ["1", "400"] if what == "decode" else []
+    done = subprocess.run(
+        [program(machine, name), "dlopen", what, *extra], env=pool.env(), input=lines, capture_output=True, text=True, timeout=150
+    )
+    if done.returncode or "done=1" not in done.stdout:
+        raise Failed(f"ended with {done.returncode}: {(done.stdout + done.stderr)[-300:]}")
+    return ", ".join(line for line in done.stdout.splitlines() if "=" in line and not line.startswith("done"))
+
+
+class Talker:
+    """A program that takes commands."""
+
+    def __init__(self, machine, pool, role):
+        self.child = subprocess.Popen(
+            [program(machine, "sharing"), "dlopen", role], env=pool.env(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.facts = {}
+        self.hear()
+
+    def hear(self):
+        for line in self.child.stdout:
+            if line.startswith("failed"):
+                raise Failed(line.strip())
+            if line == "waiting\n":
+                return
+            self.facts.update([line.strip().split("=", 1)] if "=" in line else [])
+        raise Failed(f"ended with {self.child.wait()}")
+
+    def ask(self, command, **expected):
+        self.child.stdin.write(command + "\n")
+        self.child.stdin.flush()
+        self.hear()
+        for name, value in expected.items():
+            if self.facts.get(name) != str(value):
+                raise Failed(f"{command.split()[0]}: {name}={self.facts.get(name)}, expected {value}")
+
+    def end(self):
+        self.child.kill()
+        self.child.wait()
+
+
+def shared(machine, pool):
+    owner, opener = Talker(machine, pool, "owner"), Talker(machine, pool, "opener")
+    try:
+        owner.ask(f"take {BLOCK}")
+        owner.ask("handle 0", got=0)
+        opener.ask(f"open {owner.facts['handle']}", open=0, bytes=BLOCK)
+        opener.ask("check", bad=0)
+        opener.ask("write", wrote=1)
+        owner.ask("check 0", bad=0)
+        owner.ask("free 0", freed=0)
+        opener.ask("close", closed=1)
+    finally:
+        owner.end()
+        opener.end()
+    return f"{BLOCK >> 30} GiB, written by one process and read by the other"
+
+
+def quiet(pool):
+    lines = [line for line in pool.log().splitlines() if line]
+    if lines:
+        raise Failed("; ".join(lines)[:400])
