@@ -99,7 +99,8 @@ pub(super) fn paid(ledger: &[Movement], charges: &[Charge]) -> i64 {
 pub(super) fn charge_rows(charges: &[Charge]) -> Vec<Vec<String>> {
     let heading = ["billed", "seconds", "rate per hour", "amount"].map(str::to_owned).to_vec();
     let row = |charge: &Charge| {
-        let what = charge.card.clone().unwrap_or_else(|| format!("disk, {} GiB", charge.size_gib));
+        let free = if charge.rate_micros == 0 { " (free; settled hour by hour)" } else { "" };
+        let what = charge.card.clone().unwrap_or_else(|| format!("disk, {} GiB{free}", charge.size_gib));
         vec![what, charge.seconds.to_string(), charge.rate.clone(), charge.amount.clone()]
     };
     std::iter::once(heading).chain(charges.iter().map(row)).collect()

@@ -47,6 +47,9 @@ pub(super) fn machine(data_dir: &Path, artefacts: &Path) -> Result<tarn_sim::Hos
         host.machine().card.name,
         host.lib_dir().display()
     ));
+    screen::step(
+        "its NVLink bridges and peer access are invented: real RTX 4090 cards have no NVLink, and stock drivers give them no peer access",
+    );
     Ok(host)
 }
 
