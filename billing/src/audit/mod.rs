@@ -25,8 +25,8 @@
 //! * **An account kind**: [`AccountKind`](crate::account::AccountKind) alone; totals are kept for each of them.
 //! * **Another thing that is billed by time**: give it segments of the same shape, with a meter of its own, and stream them through the
 //!   same passes, as disks are. A disk has no evidence of a host: what the control plane witnessed covers all of its window.
-//! * **A new derived column**: compare it in the pass that already streams its row, and plant a wrong value in the store's test
-//!   (`every_corruption_is_named`), which has one line for each check.
+//! * **A new derived column**: compare it in the pass that already streams its row, and plant a wrong value in the test over real books
+//!   (`every_corruption_is_named`), which has a line for each check.
 
 pub mod difference;
 pub mod movements;

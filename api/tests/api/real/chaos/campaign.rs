@@ -73,12 +73,20 @@ impl World {
     /// A control plane, a host that sells eight cards, and customers who shop.
     pub async fn begin(engine: Engine, seed: u64) -> Self {
         let mut world = Self::quiet(engine, seed).await;
-        for number in 1..=SHOPPERS {
-            let (url, seed, over) = (world.control_plane.url(), world.dice.roll(), world.over.subscribe());
-            world.shoppers.push(tokio::spawn(async move {
-                Shopper::sign_up(&url, number, seed).await.shop(over).await
-            }));
+        let url = world.control_plane.url();
+        // All but one are there before the first death; that one signs up under fire.
+        let mut known = Vec::new();
+        for number in 1..SHOPPERS {
+            known.push(Shopper::sign_up(&url, number, world.dice.roll()).await);
         }
+        for shopper in known {
+            let over = world.over.subscribe();
+            world.shoppers.push(tokio::spawn(shopper.shop(over)));
+        }
+        let (seed, over) = (world.dice.roll(), world.over.subscribe());
+        world
+            .shoppers
+            .push(tokio::spawn(async move { Shopper::sign_up(&url, SHOPPERS, seed).await.shop(over).await }));
         world
     }
 

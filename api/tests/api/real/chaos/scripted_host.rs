@@ -56,10 +56,11 @@ impl ScriptedHost {
 
     /// Pulls, obeys, reports; whether both were answered.
     pub async fn turn(&mut self) -> bool {
-        let now = self.clock.now();
-        self.agent.set_now(now);
         let wanted = self.http.get(format!("{}/agent/v1/desired?after=-1&wait_seconds=0", self.url));
         let Some(desired) = self.answer::<Desired>(wanted).await else { return false };
+        // After the answer: nothing is ready before its start was heard of.
+        let now = self.clock.now();
+        self.agent.set_now(now);
         // Now and then a part of what ran is excused, and not to be billed.
         self.agent.excuse_ms = if self.dice.roll().is_multiple_of(5) { self.dice.between(1, 90) } else { 0 };
         self.agent.obey(&desired);

@@ -1,6 +1,6 @@
 //! A customer who does not know whether anybody is there: sends until answered, with the same key, and remembers every answer.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -26,6 +26,8 @@ pub struct Memory {
     /// Id and amount of each top-up.
     pub top_ups: Vec<(String, Micros)>,
     pub instances: Vec<String>,
+    /// How often one was started again.
+    pub starts: BTreeMap<String, usize>,
     /// Runs that were seen running: instance and generation.
     pub ran: BTreeSet<(String, i64)>,
 }
@@ -146,6 +148,9 @@ impl Shopper {
     pub async fn start(&mut self, id: &str) {
         let answered = self.act(&format!("/v1/instances/{id}/actions/start"), &json!({})).await;
         assert!(matches!(answered.status, 202 | 402 | 403 | 409), "{answered:?}");
+        if answered.status == 202 {
+            *self.memory.starts.entry(id.to_owned()).or_default() += 1;
+        }
     }
 
     pub async fn end(&mut self, id: &str) {
