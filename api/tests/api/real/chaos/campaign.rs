@@ -30,7 +30,6 @@ async fn m8_nothing_acknowledged_is_lost_or_doubled_by_kill_9_on_sqlite() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "fails now and then on its own count of seconds; `cargo test -- --ignored` runs it"]
 async fn m8_nothing_acknowledged_is_lost_or_doubled_by_kill_9_on_postgres() {
     run(Engine::Postgres).await;
 }

@@ -17,7 +17,6 @@ async fn m8_death_at_every_place_where_money_is_written_recovers_on_sqlite() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "fails now and then on its own count of seconds; `cargo test -- --ignored` runs it"]
 async fn m8_death_at_every_place_where_money_is_written_recovers_on_postgres() {
     dies_everywhere(Engine::Postgres).await;
 }
