@@ -190,7 +190,7 @@ impl Invoice {
             }
         }
         let total = Micros::checked_sum(draft.lines.iter().map(Line::amount))?;
-        let paid = by_bucket(draft.lines.iter().flat_map(Line::paid))?;
+        let paid = by_bucket(&draft.lines.iter().flat_map(Line::paid))?;
         let Draft { id, tenant_id, corrects, seller, buyer, period_from, period_to, issued_at, lines } =
             draft;
         let currency = Currency::Cny;
@@ -213,7 +213,7 @@ impl Invoice {
     }
 }
 
-fn by_bucket<'paid>(parts: impl Iterator<Item = &'paid Paid> + Clone) -> Result<Vec<Paid>, OutOfRange> {
+fn by_bucket<'paid>(parts: &(impl Iterator<Item = &'paid Paid> + Clone)) -> Result<Vec<Paid>, OutOfRange> {
     let mut sums = Vec::new();
     for kind in GrantKind::ALL {
         let of_kind = parts.clone().filter(|paid| paid.from == kind);

@@ -95,6 +95,7 @@ enum Office {
 
 /// Who is the seller on invoices.
 #[derive(Debug, Args)]
+#[expect(clippy::struct_field_names, reason = "they are the names of the options")]
 struct Issuer {
     /// Begins every invoice number, as in TARN-2027-000001; another code begins another row of numbers.
     #[arg(long, env = "TARN_SELLER_CODE", default_value = "TARN", value_parser = seller_code)]

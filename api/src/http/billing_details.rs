@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 use tarn_billing::invoice::Party;
 use tarn_rows::Json as Stored;
 use tarn_rows::invoices::BillingDetailsRow;
-use tarn_store::StoreError;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -102,9 +101,8 @@ async fn put_billing_details(
         updated_at: state.clock.now(),
     };
     let scope = caller.scope().clone();
-    let put = state.store.write(move |tx| {
-        Box::pin(async move { Ok::<_, StoreError>(tx.put_billing_details(&scope, &row).await?) })
-    });
+    let put =
+        state.store.write(move |tx| Box::pin(async move { tx.put_billing_details(&scope, &row).await }));
     put.await?;
     Ok(Json(party.into()))
 }

@@ -6,7 +6,6 @@ use tarn_billing::meter::{Item, Meter};
 use tarn_billing::segment::SegmentState;
 use tarn_protocol::ids::{GpuUuid, InstanceId, OfferId, SegmentId};
 use tarn_rows::segments::ChargeFilter;
-use tarn_store::StoreError;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -155,8 +154,6 @@ async fn get_charge(
     Path(id): Path<SegmentId>,
 ) -> ApiResult<Json<ChargeDocument>> {
     let scope = caller.scope().clone();
-    let read = state
-        .store
-        .read(move |tx| Box::pin(async move { Ok::<_, StoreError>(charges::line(tx, &scope, &id).await?) }));
+    let read = state.store.read(move |tx| Box::pin(async move { charges::line(tx, &scope, &id).await }));
     Ok(Json(read.await?.ok_or_else(ApiError::not_found)?.into()))
 }

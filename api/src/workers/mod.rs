@@ -59,8 +59,7 @@ impl Worker {
             Self::Exhaust => Duration::from_secs(1),
             Self::Sweep => Duration::from_secs(2),
             Self::Settle => Duration::from_secs(5),
-            Self::Forget => Duration::from_mins(1),
-            Self::Invoice => Duration::from_mins(1),
+            Self::Forget | Self::Invoice => Duration::from_mins(1),
         }
     }
 }

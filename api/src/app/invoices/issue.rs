@@ -1,6 +1,7 @@
 //! Issuing one invoice of one tenant: everything settled up to the end of a period that no invoice has yet.
 
 use std::collections::HashMap;
+use std::hash::BuildHasher;
 
 use tarn_billing::charge::BucketWidth;
 use tarn_billing::invoice::{
@@ -179,10 +180,10 @@ async fn line(
 }
 
 /// The label of an instance at this moment.
-pub async fn label(
+pub async fn label<S: BuildHasher>(
     tx: &mut Tx,
     scope: &TenantScope,
-    labels: &mut HashMap<InstanceId, String>,
+    labels: &mut HashMap<InstanceId, String, S>,
     id: &InstanceId,
 ) -> Result<String, StoreError> {
     if let Some(known) = labels.get(id) {

@@ -276,8 +276,8 @@ pub fn table(invoice: &Invoice) -> Table {
 
 fn blank(number: &str, kind: &str, invoice: &Invoice) -> [String; 19] {
     let mut cells: [String; 19] = std::array::from_fn(|_| String::new());
-    cells[0] = number.to_owned();
-    cells[1] = kind.to_owned();
+    number.clone_into(&mut cells[0]);
+    kind.clone_into(&mut cells[1]);
     cells[16] = invoice.currency.to_string();
     cells
 }

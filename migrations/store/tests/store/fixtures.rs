@@ -10,7 +10,7 @@ use tarn_billing::price::PriceVersion;
 use tarn_billing::rate::{Rate, Seconds};
 use tarn_billing::transfer::TransferKind;
 use tarn_protocol::hardware::{GpuHealth, LinkClass, LinkGrade};
-use tarn_protocol::ids::*;
+use tarn_protocol::ids::{GpuUuid, HostId, OfferId};
 use tarn_protocol::pool_config::Policy;
 use tarn_protocol::units::{BootId, Bytes, Generation, MonoMillis, Sequence, Timestamp};
 use tarn_provisioner::lifecycle::{DesiredState, ReasonCode, State};

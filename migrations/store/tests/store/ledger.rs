@@ -2,7 +2,6 @@ use tarn_billing::account::AccountKind;
 use tarn_billing::grant::GrantKind;
 use tarn_billing::money::Micros;
 use tarn_billing::transfer::TransferKind;
-use tarn_protocol::ids::GrantId;
 use tarn_rows::Page;
 use tarn_rows::ledger::{Posting, TransferRow};
 use tarn_rows::wallet::{GrantRow, HoldRow, HoldState};
