@@ -66,7 +66,10 @@ unsafe fn ordered(
 ) -> Code {
     let (stream, flavour) = flavour;
     if source.is_null() || capturing(stream, flavour) {
-        // A node of a graph: the driver sees to its memory when the graph runs.
+        // A node of a graph: the driver sees to its memory when the graph runs. What the primary can never hold will not run.
+        if bytes as u64 > pool.config.primary_bytes().get() {
+            return OUT_OF_MEMORY;
+        }
         pool.pooled.watch_graphs();
         return native();
     }

@@ -40,6 +40,18 @@ fn m9_what_a_pool_keeps_is_charged_until_it_is_trimmed_or_needed() {
     assert_eq!(tenant.number("given_way"), Bytes::gib(6).get() - Bytes::gib(1).get() / 2);
 }
 
+/// The card itself would take the first: the cap does not.
+#[test]
+fn v9_a_captured_allocation_that_the_primary_can_never_hold_is_refused_at_once() {
+    for (cap_bytes, beyond) in [(Some(Bytes::gib(6)), Bytes::gib(8)), (None, Bytes::gib(30))] {
+        let rig = Rig::new(&Shape { cap_bytes, ..Shape::default() });
+        for how in ["dlopen", "procaddress"] {
+            rig.spawn_program("ordered", how, &["node", &beyond.to_string()], &[]).end();
+        }
+        assert_eq!(rig.log(), "");
+    }
+}
+
 #[test]
 fn v9_nothing_is_mapped_where_a_capture_forbids_it() {
     let rig = Rig::new(&Shape::default());

@@ -1,6 +1,6 @@
 /* Stream-ordered memory and captures.
  *
- *   ordered <how> reserve | kept | capture   */
+ *   ordered <how> reserve | kept | capture | node BYTES   */
 #include "driver.h"
 
 static void *stream, *pool;
@@ -47,10 +47,23 @@ static void capture(void) {
   WANT(free_bytes() == before); OK(p_cuMemFree_v2(full));
 }
 
+/* An allocation that is captured takes memory when its graph runs. One that the primary can never hold is refused at once, and the capture goes on. */
+static void node(size_t beyond) {
+  CUdeviceptr at, fits; void *graph; size_t before = free_bytes();
+  for (int mode = 0; mode < 3; mode++) {
+    OK(p_cuStreamBeginCapture_v2(stream, mode));
+    WANT(p_cuMemAllocAsync(&at, beyond, stream) == 2 && at == 0);
+    OK(p_cuMemAllocAsync(&fits, GIB, stream)); OK(p_cuMemFreeAsync(fits, stream));
+    WANT(p_cuMemAllocAsync(&at, beyond, stream) == 2 && at == 0);
+    OK(p_cuStreamEndCapture(stream, &graph)); WANT(graph);
+  }
+  WANT(free_bytes() == before);
+}
+
 int main(int c, char **v) {
   if (c < 3) return 2;
   setvbuf(stdout, 0, _IOLBF, 0); resolve(v[1]); start(); OK(p_cuStreamCreate(&stream, 1)); OK(p_cuDeviceGetMemPool(&pool, device));
-  if (!strcmp(v[2], "reserve")) reserve(); else if (!strcmp(v[2], "kept")) kept(); else if (!strcmp(v[2], "capture")) capture(); else return 2;
+  if (!strcmp(v[2], "reserve")) reserve(); else if (!strcmp(v[2], "kept")) kept(); else if (!strcmp(v[2], "capture")) capture(); else if (!strcmp(v[2], "node") && c > 3) node(strtoull(v[3], 0, 10)); else return 2;
   printf("done=1\n");
   return 0;
 }
