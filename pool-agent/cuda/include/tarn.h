@@ -49,6 +49,9 @@ int tarn_abi_version(void);
  * tarn_migrate(…, TARN_DEFAULT) acts. */
 int tarn_hint(uint64_t at, int placement);
 int tarn_residency(uint64_t at, tarn_residency_t *out);
+/* Says that the model is loaded. While it loads, large requests leave the primary's reserve alone; afterwards they may use some of it. Unsaid,
+ * a pause in the growth of the process means the same. */
+int tarn_loaded(void);
 /* Starts of this process's stitched blocks: up to `room` of them; `count` says how many there are. */
 int tarn_blocks(uint64_t *starts, size_t room, size_t *count);
 /* Moves a stitched block under its address to where the placement wants it (TARN_HOT, TARN_COLD, or TARN_DEFAULT: its own hint), part by

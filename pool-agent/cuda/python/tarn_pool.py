@@ -80,6 +80,12 @@ def placement(name):
         hint(0, "default")
 
 
+def loaded():
+    """Says that the model is loaded: what comes from now on may use the primary's reserve."""
+    if _library is not None:
+        _call("tarn_loaded")
+
+
 def residency(address=0):
     """Bytes by card of the block at `address`, or of the whole process, as a dictionary."""
     found = _Residency(size=ctypes.sizeof(_Residency))

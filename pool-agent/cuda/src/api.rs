@@ -83,6 +83,16 @@ pub unsafe extern "C" fn tarn_residency(at: u64, out: *mut Residency) -> Code {
     })
 }
 
+/// The model is loaded: what this process allocates from now on may use the reserve, as after a pause.
+#[unsafe(no_mangle)]
+pub extern "C" fn tarn_loaded() -> Code {
+    enter(|| {
+        let Some(pool) = pool::current() else { return NOT_SUPPORTED };
+        pool.growth().pause();
+        SUCCESS
+    })
+}
+
 fn of_block(pool: &Pool, at: DevicePtr) -> Result<Residency, Code> {
     let (found, native) = {
         let blocks = pool.blocks();

@@ -6,6 +6,7 @@
 //!   for all.
 //! * `TARN_RESERVE_MIB`: what large requests leave free on the primary.
 //! * `TARN_LARGE_MIB`: from which size a request is large.
+//! * `TARN_PAUSE_MS`: what counts as a pause in the growth of the process (see [`crate::growth`]).
 //!
 //! A value that is none of these is told in the log and changes nothing.
 
@@ -65,13 +66,23 @@ impl Rules {
         match hint {
             Hint::Default => self,
             // No request is large: the reserve is there for them.
-            Hint::Hot => Self { placement: Placement::LocalFirst, large_bytes: u64::MAX, ..self },
-            // Everything is large, and all of the primary is reserve.
-            Hint::Cold => {
-                Self { placement: Placement::LocalFirst, large_bytes: UNIT, reserve_bytes: u64::MAX, ..self }
+            Hint::Hot => {
+                Self { placement: Placement::LocalFirst, large_bytes: u64::MAX, watched: false, ..self }
             }
-            Hint::Interleave => Self { placement: Placement::Interleave, large_bytes: UNIT, ..self },
-            Hint::Balanced => Self { placement: Placement::Balanced, large_bytes: UNIT, ..self },
+            // Everything is large, and all of the primary is reserve.
+            Hint::Cold => Self {
+                placement: Placement::LocalFirst,
+                large_bytes: UNIT,
+                reserve_bytes: u64::MAX,
+                watched: false,
+                ..self
+            },
+            Hint::Interleave => {
+                Self { placement: Placement::Interleave, large_bytes: UNIT, watched: false, ..self }
+            }
+            Hint::Balanced => {
+                Self { placement: Placement::Balanced, large_bytes: UNIT, watched: false, ..self }
+            }
         }
     }
 
@@ -82,15 +93,17 @@ impl Rules {
         complain: impl Fn(&str),
     ) -> Self {
         let mut rules = self;
-        let mebibytes = |name: &CStr, bytes: &mut u64| {
-            let Some(text) = variable(name) else { return };
-            match text.trim().parse::<u64>().ok().and_then(|mib| mib.checked_mul(1 << 20)) {
-                Some(given) => *bytes = given,
-                None => complain(&format!("cuda: {name:?}={text:?} is not a number of MiB")),
+        let number = |name: &CStr, unit: u64, what: &str| {
+            let text = variable(name)?;
+            let given = text.trim().parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+            if given.is_none() {
+                complain(&format!("cuda: {name:?}={text:?} is not a number of {what}"));
             }
+            given
         };
-        mebibytes(c"TARN_RESERVE_MIB", &mut rules.reserve_bytes);
-        mebibytes(c"TARN_LARGE_MIB", &mut rules.large_bytes);
+        rules.reserve_bytes = number(c"TARN_RESERVE_MIB", 1 << 20, "MiB").unwrap_or(rules.reserve_bytes);
+        rules.large_bytes = number(c"TARN_LARGE_MIB", 1 << 20, "MiB").unwrap_or(rules.large_bytes);
+        rules.pause_ms = number(c"TARN_PAUSE_MS", 1, "milliseconds").or(rules.pause_ms);
         match variable(c"TARN_PLACEMENT").as_deref().map(str::trim) {
             None | Some("") => {}
             Some("local_first") => rules.placement = Placement::LocalFirst,
@@ -123,6 +136,8 @@ mod tests {
         reserve_bytes: 4 * UNIT,
         large_bytes: 8 * UNIT,
         granule_bytes: UNIT,
+        watched: true,
+        pause_ms: None,
     };
 
     #[test]
@@ -161,5 +176,7 @@ mod tests {
         check(&[(c"TARN_RESERVE_MIB", "4096"), (c"TARN_LARGE_MIB", " 128 ")], given, 0);
         check(&[(c"TARN_PLACEMENT", "everywhere"), (c"TARN_LARGE_MIB", "-1")], RULES, 2);
         check(&[(c"TARN_RESERVE_MIB", "99999999999999999999")], RULES, 1);
+        check(&[(c"TARN_PAUSE_MS", "250")], Rules { pause_ms: Some(250), ..RULES }, 0);
+        check(&[(c"TARN_PAUSE_MS", "soon")], RULES, 1);
     }
 }

@@ -13,7 +13,7 @@
 //! * [`pool`]: this process's view of the pool; [`link`]: the broker connection; [`reach`]: which
 //!   donors count; [`account`]: bytes charged against the cap.
 //! * [`api`]: what a program that knows of its pool may ask; [`hints`]: what it says of its memory; [`migrate`]: moving a block.
-//! * [`placement`]: where a request goes, as values; [`stitch`]: carrying a plan out, or undoing it.
+//! * [`placement`]: where a request goes, as values; [`growth`]: what is large and what it leaves; [`stitch`]: carrying a plan out, or undoing it.
 //! * [`blocks`], [`handles`]: what this process has allocated. [`ipc`]: blocks between processes of the
 //!   pool. [`pooled`]: what stream-ordered pools keep. [`capture`]: when nothing may be mapped or moved.
 
@@ -26,6 +26,7 @@ mod api;
 mod blocks;
 mod capture;
 mod entry;
+mod growth;
 mod handles;
 mod hints;
 mod ipc;

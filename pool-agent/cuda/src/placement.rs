@@ -2,7 +2,8 @@
 //!
 //! Placement decides everything about speed: a layer on the primary runs ten times faster than one behind a link, and so does the
 //! scratch memory that arrives after the weights. So the primary keeps a reserve for late, small and hot requests, large ones
-//! give way to donors once the primary is down to it, and only when donors are full may a large request eat the reserve.
+//! give way to donors once the primary is down to it, and only when donors are full may a large request eat the reserve. What is large, and
+//! how much of the reserve a request leaves, is the business of [`crate::growth`].
 //!
 //! Traced on an H200 with products of 8192 × 8192 bf16 weights, each operand in turn behind a link of 51 GB/s: a far weight makes
 //! them 31 to 53 times slower, far inputs 24 to 104 times (every block of the product reads them again, and far lines do not stay in
@@ -10,7 +11,7 @@
 //! products of local weights run at 0.02 of native without a reserve and at native speed with one, as long as a batch's
 //! activations are smaller than what counts as large.
 
-use tarn_protocol::pool_config::{Placement, Policy};
+use tarn_protocol::pool_config::{Placement, PoolConfig};
 
 /// Every segment is a multiple of this: the driver's granularity for device memory.
 pub(crate) const UNIT: u64 = 2 << 20;
@@ -42,20 +43,34 @@ pub(crate) struct Rules {
     pub(crate) reserve_bytes: u64,
     pub(crate) large_bytes: u64,
     pub(crate) granule_bytes: u64,
+    /// Whether the process's growth decides what is large and what it leaves; else the figures above hold as they are.
+    pub(crate) watched: bool,
+    /// What counts as a pause, where that is given.
+    pub(crate) pause_ms: Option<u64>,
 }
 
 const fn floor(bytes: u64) -> u64 {
     bytes / UNIT * UNIT
 }
 
-impl From<&Policy> for Rules {
-    fn from(policy: &Policy) -> Self {
+impl From<&PoolConfig> for Rules {
+    fn from(config: &PoolConfig) -> Self {
+        let policy = &config.policy;
         Self {
             placement: policy.placement,
-            reserve_bytes: policy.reserve_bytes.get(),
+            reserve_bytes: config.reserve_bytes().get(),
             large_bytes: policy.large_bytes.get(),
             granule_bytes: policy.granule_bytes.get().max(UNIT),
+            watched: true,
+            pause_ms: None,
         }
+    }
+}
+
+impl Rules {
+    /// These rules for a request that turned out to be large, or not.
+    pub(crate) fn sized(self, large: bool) -> Self {
+        Self { large_bytes: if large { 0 } else { u64::MAX }, ..self }
     }
 }
 

@@ -12,9 +12,10 @@ use tarn_protocol::pool_config::PoolConfig;
 use crate::abi::{Opaque, SUCCESS};
 use crate::account::Account;
 use crate::blocks::Blocks;
+use crate::growth::Growth;
 use crate::handles::Handles;
-use crate::link::Link;
-use crate::placement::{Cards, Rules};
+use crate::link::{Link, monotonic_ms};
+use crate::placement::{Cards, Rules, UNIT};
 use crate::pooled::Pooled;
 use crate::{hints, log, reach, real, seat};
 
@@ -34,6 +35,7 @@ pub(crate) struct Pool {
     pid: u32,
     pub(crate) config: &'static PoolConfig,
     pub(crate) rules: Rules,
+    growth: Mutex<Growth>,
     pub(crate) link: Link,
     pub(crate) account: Account,
     blocks: Mutex<Blocks>,
@@ -143,7 +145,8 @@ impl Pool {
         Self {
             pid,
             config,
-            rules: Rules::from(&config.policy).adjusted(hints::variable, log::warn),
+            rules: Rules::from(config).adjusted(hints::variable, log::warn),
+            growth: Mutex::default(),
             link: Link::new(config.broker_socket.clone()),
             account: Account::default(),
             blocks: Mutex::default(),
@@ -185,9 +188,37 @@ impl Pool {
         self.turn.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The rules for what the calling thread allocates now.
-    pub(crate) fn rules(&self) -> Rules {
-        self.rules.hinted(hints::scope())
+    /// As [`Pool::blocks`].
+    pub(crate) fn growth(&self) -> MutexGuard<'_, Growth> {
+        self.growth.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The rules for a request of the calling thread, which counts as growth.
+    pub(crate) fn rules_for(&self, bytes: u64) -> Rules {
+        let rules = self.rules.hinted(hints::scope());
+        if !rules.watched || self.frozen().donors.is_empty() {
+            return rules;
+        }
+        if bytes < UNIT {
+            return rules.sized(false);
+        }
+        rules.sized(self.growth().meet(bytes, rules, monotonic_ms()))
+    }
+
+    /// A block of `bytes` is gone.
+    pub(crate) fn shrunk(&self, bytes: u64) {
+        if bytes >= UNIT {
+            self.growth().freed(bytes);
+        }
+    }
+
+    /// What the request of these rules leaves free on the primary, now that its free bytes are known.
+    pub(crate) fn keeping(&self, rules: Rules, bytes: u64, cards: &Cards) -> Rules {
+        if !rules.watched {
+            return rules;
+        }
+        let keep = self.growth().keep(bytes, cards.local_bytes, rules);
+        Rules { reserve_bytes: keep, ..rules }
     }
 
     pub(crate) fn cap_bytes(&self) -> Option<u64> {

@@ -20,7 +20,7 @@ use crate::abi::{
 use crate::blocks::{Holding, Piece, Sharing, Spilled};
 use crate::hints::scope;
 use crate::link::{LinkError, monotonic_ms};
-use crate::placement::{Cards, Place, Segment, UNIT, plan};
+use crate::placement::{Cards, Place, Rules, Segment, UNIT, plan};
 use crate::pool::{Pool, as_pointer};
 use crate::real;
 
@@ -43,8 +43,8 @@ fn size(bytes: u64) -> usize {
 }
 
 /// Builds a block of `bytes` over `cards`, owned by the calling thread's context.
-pub(crate) fn build(pool: &Pool, bytes: u64, mut cards: Cards) -> Result<Arc<Spilled>, Code> {
-    let (mapped_bytes, rules) = (mappable(bytes).ok_or(OUT_OF_MEMORY)?, pool.rules());
+pub(crate) fn build(pool: &Pool, bytes: u64, mut cards: Cards, rules: Rules) -> Result<Arc<Spilled>, Code> {
+    let mapped_bytes = mappable(bytes).ok_or(OUT_OF_MEMORY)?;
     // Refused before anything is touched when it cannot fit, but not on the word of a page that is a moment old.
     if plan(mapped_bytes, bytes, &cards, rules).is_none() {
         cards.donors = pool.donors_settled();

@@ -64,8 +64,9 @@ pub struct Donor {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
     pub placement: Placement,
-    /// Kept free on the primary for late, small and hot allocations.
-    pub reserve_bytes: Bytes,
+    /// Kept free on the primary for late, small and hot allocations; see [`PoolConfig::reserve_bytes`] for what holds where none is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserve_bytes: Option<Bytes>,
     /// Requests of at least this size are cold by default and go to donors once the primary is down to its reserve.
     pub large_bytes: Bytes,
     /// Unit of donor chunks and of stitched ranges; a multiple of 2 MiB.
@@ -88,7 +89,7 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             placement: Placement::LocalFirst,
-            reserve_bytes: Bytes::mib(512),
+            reserve_bytes: None,
             large_bytes: Bytes::mib(64),
             granule_bytes: Bytes::mib(2),
         }
@@ -169,6 +170,13 @@ impl PoolConfig {
         Ok(())
     }
 
+    /// The reserve: the policy's, else a sixteenth of the primary and at least 1 GiB, but of a primary below 8 GiB an eighth.
+    pub fn reserve_bytes(&self) -> Bytes {
+        let primary = self.primary_bytes().get();
+        let sized = (primary / 16).max(Bytes::GIB.min(primary / 8));
+        self.policy.reserve_bytes.unwrap_or(Bytes::new(sized).floor_to(Bytes::mib(2)))
+    }
+
     /// What the primary contributes to the pool's total.
     pub fn primary_bytes(&self) -> Bytes {
         let whole = self.primary.memory_bytes;
@@ -235,6 +243,18 @@ mod tests {
         assert!(matches!(pool(&[0, 1], Some(24), true).validate(), Err(StrangeDonor { .. })));
         assert!(matches!(pool(&[0, 0, 0], Some(25), true).validate(), Err(TrialCap { .. })));
         assert!(matches!(pool(&[0], None, true).validate(), Err(TrialCap { .. })));
+    }
+
+    #[test]
+    fn the_reserve_is_sized_by_the_primary_unless_it_is_given() {
+        let sized = |cap| pool(&[1], cap, false).reserve_bytes();
+        assert_eq!(sized(None), Bytes::gib(6));
+        assert_eq!(sized(Some(24)), Bytes::mib(1536));
+        assert_eq!(sized(Some(8)), Bytes::gib(1));
+        assert_eq!(sized(Some(2)), Bytes::mib(256));
+        let mut given = pool(&[1], None, false);
+        given.policy.reserve_bytes = Some(Bytes::new(0));
+        assert_eq!(given.reserve_bytes(), Bytes::new(0));
     }
 
     #[test]

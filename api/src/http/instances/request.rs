@@ -194,7 +194,7 @@ impl CreateInstance {
         let Some(choice) = &self.policy else { return default };
         Policy {
             placement: choice.placement.unwrap_or(default.placement),
-            reserve_bytes: choice.reserve_bytes.map_or(default.reserve_bytes, Bytes::new),
+            reserve_bytes: choice.reserve_bytes.map(Bytes::new),
             large_bytes: choice.large_bytes.map_or(default.large_bytes, Bytes::new),
             granule_bytes: choice.granule_bytes.map_or(default.granule_bytes, Bytes::new),
         }
@@ -217,7 +217,7 @@ impl From<Policy> for PolicyChoice {
     fn from(policy: Policy) -> Self {
         Self {
             placement: Some(policy.placement),
-            reserve_bytes: Some(policy.reserve_bytes.get()),
+            reserve_bytes: policy.reserve_bytes.map(Bytes::get),
             large_bytes: Some(policy.large_bytes.get()),
             granule_bytes: Some(policy.granule_bytes.get()),
         }

@@ -2,23 +2,25 @@
 
 use crate::abi::{Code, DevicePtr, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS};
 use crate::blocks::{Found, Native};
-use crate::placement::{Cards, Place, plan};
+use crate::link::monotonic_ms;
+use crate::placement::{Cards, Place, Rules, plan};
 use crate::pool::{self, Pool};
 use crate::stitch::{self, mappable};
 use crate::{capture, log, real};
 
 /// Allocates `bytes`, by `native` where that is right. `native` writes the address through the tenant's own pointer.
 ///
-/// Small requests go straight to the driver: no look at any card. Large ones are placed first, so that they leave the reserve.
+/// Small requests go straight to the driver: no look at any card. Large ones are placed first, so that they leave what is kept for later.
 pub(super) unsafe fn allocate(
     pool: &Pool,
     at: *mut DevicePtr,
     bytes: u64,
     native: impl FnOnce() -> Code,
 ) -> Code {
-    if let Some(cards) = goes_out(pool, bytes) {
+    let mut rules = pool.rules_for(bytes);
+    if let Some(cards) = goes_out(pool, bytes, &mut rules) {
         // SAFETY: passed on.
-        return unsafe { spill(pool, at, bytes, cards) };
+        return unsafe { spill(pool, at, bytes, cards, rules) };
     }
     // SAFETY: read only once the driver has written through the pointer.
     let code = charged(pool, bytes, native, || unsafe { *at });
@@ -27,18 +29,18 @@ pub(super) unsafe fn allocate(
     }
     // The driver's word is newer than ours: what is left of the primary is looked at again.
     // SAFETY: passed on.
-    unsafe { spill(pool, at, bytes, pool.cards()) }
+    unsafe { spill(pool, at, bytes, pool.cards(), rules) }
 }
 
 /// The cards, if the policy does not leave the request whole on the primary. Small requests are not looked at, and where nothing may be
-/// mapped the driver has the word.
-pub(super) fn goes_out(pool: &Pool, bytes: u64) -> Option<Cards> {
-    let rules = pool.rules();
+/// mapped the driver has the word. The rules learn what the request leaves on the primary.
+pub(super) fn goes_out(pool: &Pool, bytes: u64, rules: &mut Rules) -> Option<Cards> {
     if bytes < rules.large_bytes || pool.frozen().donors.is_empty() || capture::forbids_mapping() {
         return None;
     }
     let cards = pool.cards();
-    let segments = mappable(bytes).and_then(|mapped| plan(mapped, bytes, &cards, rules))?;
+    *rules = pool.keeping(*rules, bytes, &cards);
+    let segments = mappable(bytes).and_then(|mapped| plan(mapped, bytes, &cards, *rules))?;
     segments.iter().any(|part| part.place != Place::Local).then_some(cards)
 }
 
@@ -75,11 +77,11 @@ pub(super) unsafe fn refused<T: Default>(code: Code, at: *mut T) -> Code {
 }
 
 /// A stitched allocation.
-pub(super) unsafe fn spill(pool: &Pool, at: *mut DevicePtr, bytes: u64, cards: Cards) -> Code {
+pub(super) unsafe fn spill(pool: &Pool, at: *mut DevicePtr, bytes: u64, cards: Cards, rules: Rules) -> Code {
     if capture::forbids_mapping() {
         return OUT_OF_MEMORY;
     }
-    match stitch::build(pool, bytes, cards) {
+    match stitch::build(pool, bytes, cards, rules) {
         Ok(block) => {
             // SAFETY: the caller checked that the pointer is not null; it is the tenant's out-pointer.
             unsafe { *at = block.start };
@@ -247,6 +249,9 @@ pub(super) fn release(
                 pool.blocks().add_spilled(block);
                 return code;
             }
+            let age_ms = monotonic_ms().saturating_sub(block.made_at_ms);
+            pool.shrunk(block.bytes);
+            pool.growth().lived(block.bytes, age_ms);
             stitch::tear_down(pool, &block);
             SUCCESS
         }
@@ -254,6 +259,7 @@ pub(super) fn release(
             let code = native();
             if code == SUCCESS {
                 pool.return_local(block.bytes);
+                pool.shrunk(block.bytes);
                 if block.source != 0 {
                     pool.pooled.settle(pool, block.source);
                 }

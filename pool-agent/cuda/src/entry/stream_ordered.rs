@@ -73,41 +73,41 @@ unsafe fn ordered(
         pool.pooled.watch_graphs();
         return native();
     }
-    let large = bytes as u64 >= pool.rules().large_bytes;
+    let bytes = bytes as u64;
+    let spare = pooled::spare(source);
+    // What the pool has already is no growth.
+    let mut rules = if spare < bytes { pool.rules_for(bytes) } else { pool.rules.sized(false) };
     // SAFETY: the caller checked `at`; the native call writes through it on success.
     unsafe {
-        if large
-            && pooled::spare(source) < bytes as u64
-            && let Some(cards) = goes_out(pool, bytes as u64)
-        {
-            let code = spill(pool, at, bytes as u64, cards);
+        if let Some(cards) = goes_out(pool, bytes, &mut rules) {
+            let code = spill(pool, at, bytes, cards, rules);
             if code != OUT_OF_MEMORY {
                 return code;
             }
         }
-        let first = pooled(pool, at, bytes as u64, source, &native);
+        let first = pooled(pool, at, bytes, (source, spare), &native);
         if first != OUT_OF_MEMORY {
             return first;
         }
         // What the pool keeps for later is the primary's too.
         real::pool_trim(source, 0);
-        let second = pooled(pool, at, bytes as u64, source, &native);
+        let second = pooled(pool, at, bytes, (source, pooled::spare(source)), &native);
         if second != OUT_OF_MEMORY || pool.frozen().donors.is_empty() {
             return second;
         }
-        spill(pool, at, bytes as u64, pool.cards())
+        spill(pool, at, bytes, pool.cards(), rules)
     }
 }
 
-/// An allocation out of a pool: only what the pool has to reserve anew is charged before, what it really reserves after.
+/// An allocation out of a pool that has `spare` bytes: only what the pool has to reserve anew is charged before, what it really reserves after.
 unsafe fn pooled(
     pool: &Pool,
     at: *mut DevicePtr,
     bytes: u64,
-    source: Opaque,
+    (source, spare): (Opaque, u64),
     native: impl FnOnce() -> Code,
 ) -> Code {
-    let anew = bytes.saturating_sub(pooled::spare(source));
+    let anew = bytes.saturating_sub(spare);
     if !pool.charge_local(anew) {
         return OUT_OF_MEMORY;
     }

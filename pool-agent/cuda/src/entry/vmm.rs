@@ -16,7 +16,7 @@ use crate::abi::{
 };
 use crate::handles::Memory;
 use crate::log;
-use crate::placement::{Place, UNIT, whole};
+use crate::placement::{Place, Rules, UNIT, whole};
 use crate::pool::{self, Pool};
 use crate::stitch::{Want, borrow};
 
@@ -56,13 +56,14 @@ pub(crate) unsafe fn create(
         if !can_spill(&wanted, bytes as u64, flags) || pool.frozen().donors.is_empty() {
             return local();
         }
-        if (bytes as u64) < pool.rules().large_bytes {
+        let rules = pool.rules_for(bytes as u64);
+        if (bytes as u64) < rules.large_bytes {
             let code = local();
             if code != OUT_OF_MEMORY {
                 return code;
             }
         }
-        placed(pool, handle, bytes as u64, &wanted, local)
+        placed(pool, (handle, bytes as u64), &wanted, rules, local)
     }
 }
 
@@ -78,17 +79,18 @@ fn remembered(wanted: &AllocationProp, bytes: u64, lease: Option<u64>) -> Memory
 /// Tries the cards in the order of the policy.
 unsafe fn placed(
     pool: &Pool,
-    handle: *mut Handle,
-    bytes: u64,
+    (handle, bytes): (*mut Handle, u64),
     wanted: &AllocationProp,
+    rules: Rules,
     local: impl Fn() -> Code,
 ) -> Code {
     let mut cards = pool.cards();
+    let rules = pool.keeping(rules, bytes, &cards);
     if cards.donors.iter().all(|(_, free)| *free < bytes) {
         cards.donors = pool.donors_settled();
     }
     let mut code = OUT_OF_MEMORY;
-    for place in whole(bytes, &cards, pool.rules(), pool.next_turn()) {
+    for place in whole(bytes, &cards, rules, pool.next_turn()) {
         code = match place {
             Place::Local => local(),
             Place::Donor(donor) => match borrow(pool, donor, bytes, chunk_for(wanted)) {
@@ -132,6 +134,7 @@ unsafe fn local(
 
 /// The charge of memory that nothing in this process holds any more.
 fn end(pool: &Pool, memory: Memory) {
+    pool.shrunk(memory.bytes);
     match memory.lease {
         Some(lease) => pool.link.release(lease, &pool.account),
         None => pool.return_local(memory.bytes),

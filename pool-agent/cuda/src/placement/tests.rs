@@ -12,6 +12,8 @@ fn rules() -> impl Strategy<Value = Rules> {
         reserve_bytes: reserve * UNIT,
         large_bytes: large * UNIT,
         granule_bytes: granule * UNIT,
+        watched: false,
+        pause_ms: None,
     })
 }
 
@@ -86,7 +88,14 @@ proptest! {
 
 fn check(placement: Placement, bytes: u64, expected: &[(Place, u64)]) {
     let cards = Cards { local_bytes: 10 * UNIT, donors: vec![(1, 20 * UNIT), (0, 5 * UNIT)] };
-    let rules = Rules { placement, reserve_bytes: 4 * UNIT, large_bytes: 4 * UNIT, granule_bytes: 2 * UNIT };
+    let rules = Rules {
+        placement,
+        reserve_bytes: 4 * UNIT,
+        large_bytes: 4 * UNIT,
+        granule_bytes: 2 * UNIT,
+        watched: false,
+        pause_ms: None,
+    };
     let segments = plan(bytes * UNIT, bytes * UNIT, &cards, rules);
     let expected: Vec<Segment> =
         expected.iter().map(|&(place, units)| Segment { place, bytes: units * UNIT }).collect();

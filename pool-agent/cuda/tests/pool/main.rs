@@ -5,6 +5,7 @@
 
 mod hints;
 mod ordered;
+mod placement;
 mod quota;
 mod rig;
 mod sees_one_device;

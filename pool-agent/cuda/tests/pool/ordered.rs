@@ -17,7 +17,7 @@ fn large_stream_ordered_requests_leave_the_reserve_and_small_ones_are_served_to_
     let rig = Rig::new(&Shape::default());
     let mut tenant = tells(&rig, "dlopen", "reserve");
     tenant.read_until("waiting");
-    let reserve = rig.config.policy.reserve_bytes.get();
+    let reserve = rig.config.reserve_bytes().get();
     let spare = rig.config.primary.memory_bytes.get() - local_bytes(&rig);
     assert!(spare >= reserve, "{spare} bytes of the primary are left");
     tenant.say("go on");
