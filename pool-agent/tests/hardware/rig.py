@@ -142,10 +142,9 @@ class Pool:
             "uuid": card["uuid"], "pci_bus_id": card["pci"], "minor": card["minor"], "reserved_bytes": donor_bytes,
             "link_class": "nvlink", "grade": "a", "read_mb_per_second": 1000, "certificate_id": None,
         }
-        rules = {
-            "placement": "local_first", "reserve_bytes": 512 * MIB, "large_bytes": 64 * MIB, "granule_bytes": 2 * MIB, **policy,
-        }
-        self.reserve = rules["reserve_bytes"]
+        rules = {"placement": "local_first", "large_bytes": 64 * MIB, "granule_bytes": 2 * MIB, **policy}
+        # What the product reckons where none is given.
+        self.reserve = rules.get("reserve_bytes", max(cap // 16, min(GIB, cap // 8)))
         config = {
             "version": 1, "generation": 1, "donors_on_primary": True,
             "instance_id": "ins_" + ALPHABET[1] * 26, "lease_id": "lse_" + ALPHABET[2] * 26,
@@ -192,6 +191,17 @@ class Pool:
         ready, _, _ = select.select([self.broker.stdout], [], [], 60)
         if not ready or self.broker.stdout.readline() != "ready\n":
             raise Failed(f"the broker does not start: {(self.home / 'broker.log').read_text()[-400:]}")
+
+    def resize(self, donor_bytes):
+        """Donors give so much each from now on. Returns when the broker was told."""
+        path = self.lib / "pool.json"
+        config = json.loads(path.read_text())
+        for donor in config["donors"]:
+            donor["reserved_bytes"] = donor_bytes
+        path.write_text(json.dumps(config, indent=1))
+        told = time.monotonic_ns()
+        self.broker.send_signal(signal.SIGHUP)
+        return told
 
     def kill_broker(self):
         self.broker.send_signal(signal.SIGKILL)

@@ -4,7 +4,7 @@ import statistics
 import subprocess
 import time
 
-from rig import Failed, Pool, facts
+from rig import GIB, Failed, Pool, facts
 
 ROUNDS = 4
 
@@ -14,6 +14,7 @@ def checks(machine, table):
     try:
         table.attempt("cost of calls (noted)", lambda: calls(machine, pool, table))
         table.attempt("cost of spilled allocations (noted)", lambda: spilled(machine, pool, table))
+        table.attempt("growth of 4 GiB, and a quota that changes", lambda: growth(machine, table))
         table.attempt("launches and bandwidth (noted)", lambda: speed(machine, pool, table))
         table.attempt("start of 1 and of 256 processes (noted)", lambda: starts(machine, pool, table))
     finally:
@@ -42,6 +43,30 @@ def calls(machine, pool, table):
 def spilled(machine, pool, table):
     taken = (pool.cap >> 30) - 1
     return "ns: " + told(alternating([machine.compile("cost.c"), "spill", taken], machine, pool), table, "spilled")
+
+
+def growth(machine, table):
+    """A pool that grows: 4 GiB out of what the broker made ahead, out of nothing, and how soon a changed quota is seen."""
+    pool = Pool(machine, "growth")
+    program = machine.compile("grow.c")
+    try:
+        found = {name: float(value) / 1e6 for name, value in facts([program, "grow", (pool.cap >> 30) - 1, 5], pool.env()).items()}
+        watcher = subprocess.Popen([program, "watch", "4"], env=pool.env(), stdout=subprocess.PIPE, text=True)
+        seen = []
+        for number in range(4):
+            watcher.stdout.readline()
+            told = pool.resize((20 if number % 2 else 24) * GIB - 4 * GIB)
+            seen.append((int(watcher.stdout.readline().split("=")[1]) - told) / 1e6)
+        if watcher.wait(timeout=60):
+            raise Failed("the program that watches the quota failed")
+    finally:
+        pool.close()
+    found["quota_visible"] = statistics.median(seen)
+    table.note("growth_ms", found)
+    detail = ", ".join(f"{name} {value:.2f} ms" for name, value in found.items())
+    if found["ready_4GiB"] > 50:
+        raise Failed(f"4 GiB that were made ahead take more than 50 ms: {detail}")
+    return detail
 
 
 def speed(machine, pool, table):

@@ -12,6 +12,8 @@ def checks(machine, table):
     pool = Pool(machine, "pool-programs")
     try:
         story = lambda name, what, lines="": table.attempt(f"{name} {what}", lambda: told(machine, pool, name, what, lines))
+        for words in ("eager 128 240 128 3 said", "async 128 240 128 3 said", "expandable 120 256 120 4 said", "eager 32 1000 128 3 slept 500"):
+            table.attempt(f"weights first, then activations: {words}", lambda words=words: loaded(machine, pool, words))
         story("hinting", "hints")
         story("hinting", "moves")
         story("hinting", "decode")
@@ -35,6 +37,20 @@ def told(machine, pool, name, what, lines):
     if done.returncode or "done=1" not in done.stdout:
         raise Failed(f"ended with {done.returncode}: {(done.stdout + done.stderr)[-300:]}")
     return ", ".join(line for line in done.stdout.splitlines() if "=" in line and not line.startswith("done"))
+
+
+def loaded(machine, pool, words):
+    """Activations end on the primary, beside weights that fill it."""
+    done = subprocess.run(
+        [program(machine, "loading"), "dlopen", *words.split()], env=pool.env(), capture_output=True, text=True, timeout=150
+    )
+    if done.returncode or "done=1" not in done.stdout:
+        raise Failed(f"ended with {done.returncode}: {(done.stdout + done.stderr)[-300:]}")
+    told = {name: int(value) for name, value in (line.split("=") for line in done.stdout.splitlines())}
+    detail = ", ".join(f"{name} {value >> 20} MiB" for name, value in told.items() if name.endswith(("local", "far")))
+    if told["bad"] or told["activations_far"] or not told["weights_far"] or told["weights_local"] > pool.cap - pool.reserve:
+        raise Failed(detail)
+    return detail
 
 
 class Talker:

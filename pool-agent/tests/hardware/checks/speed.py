@@ -161,7 +161,7 @@ def policies(machine, table):
         f" last {share(name, 'last_512_tflops'):.3f} of native"
         for name in found if name != "native"
     )
-    if min(share("reserve", "first_512_tflops"), share("reserve", "first_2048_tflops")) < 0.95:
+    if min(share("reserve", f"first_{batch}_tflops") for batch in (512, 2048, 8192)) < 0.95:
         raise Failed(detail)
     return f"at batch 512, 2048, 8192: {detail}"
 
