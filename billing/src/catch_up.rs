@@ -33,6 +33,16 @@ pub enum Step {
     Exhaust { at: Timestamp },
 }
 
+impl Step {
+    /// The end of the money, if that is this step.
+    pub const fn exhausts_at(&self) -> Option<Timestamp> {
+        match self {
+            Self::Exhaust { at } => Some(*at),
+            Self::Split { .. } | Self::Settle { .. } | Self::Expire { .. } => None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CatchUpError {
     #[error(transparent)]

@@ -64,7 +64,7 @@ impl Piece {
 
 /// Everything that costs: what runs on, and what closed segments still owe.
 #[derive(Debug, Default)]
-struct Burn {
+pub(crate) struct Burn {
     pieces: Vec<Piece>,
     owed: i128,
     /// The first opening: the earliest end there can be.
@@ -74,7 +74,12 @@ struct Burn {
 }
 
 impl Burn {
-    fn add(&mut self, segment: &Segment, book: &PriceBook, now: Timestamp) -> Result<(), OutOfRange> {
+    pub(crate) fn add(
+        &mut self,
+        segment: &Segment,
+        book: &PriceBook,
+        now: Timestamp,
+    ) -> Result<(), OutOfRange> {
         let terms = segment.terms();
         if let SegmentState::Closed { ended_at, .. } = segment.state() {
             self.owed += i128::from(segment.accrued(ended_at).get());
@@ -107,7 +112,28 @@ impl Burn {
         Ok(())
     }
 
-    fn spent(&self, at: i64) -> i128 {
+    /// The earliest end there can be; `None`: nothing runs.
+    pub(crate) fn earliest_end(&self) -> Option<i64> {
+        self.opening.map(|opening| self.settled_at.unwrap_or(opening))
+    }
+
+    /// The instant at which the last second within `budget` is complete, looked for in `[low, high]`; never before `earliest`.
+    pub(crate) fn end_within(
+        &self,
+        budget: i128,
+        low: i64,
+        high: i64,
+        earliest: i64,
+        now: Timestamp,
+    ) -> Timestamp {
+        let last = self.last_affordable(budget, low, high);
+        let whole = self.pieces.iter().filter_map(|piece| piece.completed(last)).max();
+        let end = whole.unwrap_or(earliest).max(earliest);
+        now.plus_micros(end * MICROS_PER_MILLI)
+    }
+
+    /// What is spent beyond what is settled, by `at` milliseconds from now.
+    pub(crate) fn spent(&self, at: i64) -> i128 {
         self.owed + self.pieces.iter().map(|piece| piece.spent(at)).sum::<i128>()
     }
 
@@ -138,10 +164,9 @@ pub fn forecast<'segment>(
     for segment in segments {
         burn.add(segment, book, now)?;
     }
-    let Some(opening) = burn.opening else {
+    let Some(earliest) = burn.earliest_end() else {
         return Ok(Runway::Unlimited);
     };
-    let earliest = burn.settled_at.unwrap_or(opening);
 
     // Between two expiries the spendable grants stay the same; each window draws on what the one before left.
     let (mut funds, mut from, mut low, mut drawn) = (funds.clone(), now, earliest, 0);
@@ -151,10 +176,7 @@ pub fn forecast<'segment>(
             expiry.map_or(HORIZON_MS, |at| ((at.micros_since(now) - 1) / MICROS_PER_MILLI).min(HORIZON_MS));
         let budget = drawn + i128::from(funds.available(from).get());
         if burn.spent(high) > budget {
-            let last = burn.last_affordable(budget, low, high);
-            let whole = burn.pieces.iter().filter_map(|piece| piece.completed(last)).max();
-            let end = whole.unwrap_or(earliest).max(earliest);
-            return Ok(Runway::Until(now.plus_micros(end * MICROS_PER_MILLI)));
+            return Ok(Runway::Until(burn.end_within(budget, low, high, earliest, now)));
         }
         let Some(expiry) = expiry.filter(|_| high < HORIZON_MS) else {
             return Ok(Runway::Unlimited);

@@ -8,10 +8,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use tarn_protocol::ids::{GrantId, TenantId};
+use tarn_protocol::ids::{GrantId, TenantId, TransferId};
 use tarn_protocol::units::Timestamp;
 
 use crate::account::{Account, AccountKind};
+use crate::derived;
 use crate::money::Micros;
 use crate::transfer::{InvalidTransfer, Subject, Transfer, TransferKind, expiry_id, funding_id};
 
@@ -177,8 +178,37 @@ impl Grant {
         Ok(Some((transfer, Self { remaining: Micros::ZERO, ..self.clone() })))
     }
 
+    /// The transfer that takes `amount` of an expired grant back again, after a refund brought it, and the grant after it. `None` while it
+    /// has not expired.
+    pub fn expire_again(
+        &self,
+        id: TransferId,
+        amount: Micros,
+        at: Timestamp,
+    ) -> Result<Option<(Transfer, Self)>, InvalidTransfer> {
+        let Some(expires_at) = self.terms.expires_at else { return Ok(None) };
+        if expires_at > at {
+            return Ok(None);
+        }
+        let (source, _) = self.terms.kind.source();
+        let source = Account::new(source, None).expect("grants are paid by system accounts");
+        let remaining = self.remaining.checked_sub(amount)?;
+        let accounts = (self.wallet(), source);
+        let transfer = Transfer::new(id, TransferKind::GrantExpiry, accounts, amount, self.subject(), at)?;
+        Ok(Some((transfer, Self { remaining, ..self.clone() })))
+    }
+
     pub(crate) fn subject(&self) -> Subject {
         Subject { grant_id: Some(self.id().clone()), ..Subject::default() }
+    }
+
+    /// What a reversal gives back to this bucket: never more than was drawn from it.
+    pub fn put_back(&self, amount: Micros) -> Result<Self, InvalidGrant> {
+        let remaining = self.remaining.checked_add(amount).unwrap_or(self.terms.amount);
+        if amount <= Micros::ZERO || remaining > self.terms.amount || remaining < self.remaining {
+            return Err(InvalidGrant::InvalidRemaining { remaining, amount: self.terms.amount });
+        }
+        Ok(Self { remaining, ..self.clone() })
     }
 
     pub(crate) fn take(&mut self, amount: Micros) {
@@ -192,4 +222,20 @@ impl Grant {
         let cash = self.terms.kind == GrantKind::Cash;
         (cash, self.terms.priority, self.terms.expires_at.unwrap_or(never), self.id())
     }
+}
+
+/// The id of the bucket that the cash of one top-up fills: a payment that is confirmed twice names one bucket. The time part is the
+/// instant at which the top-up was asked for.
+pub fn cash_id(top_up: &str, asked_at: Timestamp) -> GrantId {
+    GrantId::new(asked_at, derived::entropy(&["cash", top_up]))
+}
+
+/// The id of the bucket that takes the place of `expired`, for what `refund` gives back to it.
+pub fn renewed_id(expired: &GrantId, refund: &str, at: Timestamp) -> GrantId {
+    GrantId::new(at, derived::entropy(&["renewed", expired.as_str(), refund]))
+}
+
+/// The id of the credit for one incident: it is credited once.
+pub fn sla_id(incident: &str, at: Timestamp) -> GrantId {
+    GrantId::new(at, derived::entropy(&["sla", incident]))
 }

@@ -85,7 +85,8 @@ impl Unbilled {
             CloseReason::UserRequest
             | CloseReason::Terminated
             | CloseReason::CommandEnded
-            | CloseReason::BalanceExhausted => Self::StopLatency,
+            | CloseReason::BalanceExhausted
+            | CloseReason::SpendCap => Self::StopLatency,
             CloseReason::Failed | CloseReason::HostLost => Self::HostFault,
             CloseReason::PriceChanged | CloseReason::PrimaryReplaced => Self::Rounding,
             CloseReason::Degraded => Self::DegradedByUs,

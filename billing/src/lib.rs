@@ -12,6 +12,8 @@
 //! * [`settlement`], [`exhaustion`]: what to post now, and the instant at which the money ends. [`catch_up`]: both, with prices and
 //!   expiries, in the order of their instants.
 //! * [`audit`]: whether every stored balance and charge follows from the facts.
+//! * [`cap`]: the instant at which a limit of spending is reached. [`sla`]: what a broken promise is worth.
+//! * [`refund`]: which reversals give back part of a charge.
 //! * [`states`]: which states bill. [`charge`], [`invoice`]: what a customer reads.
 //!
 //! The life of a yuan: a grant enters a wallet by a transfer; a segment collects evidence; `settle` plans transfers from grants to
@@ -21,6 +23,7 @@
 
 pub mod account;
 pub mod audit;
+pub mod cap;
 pub mod catch_up;
 pub mod charge;
 pub mod coverage;
@@ -38,8 +41,10 @@ pub mod money;
 pub mod price;
 pub mod price_change;
 pub mod rate;
+pub mod refund;
 pub mod segment;
 pub mod settlement;
+pub mod sla;
 pub mod states;
 pub mod transfer;
 pub mod wallet;

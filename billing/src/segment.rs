@@ -142,6 +142,7 @@ pub enum CloseReason {
     CommandEnded,
     Failed,
     BalanceExhausted,
+    SpendCap,
     PriceChanged,
     PrimaryReplaced,
     HostLost,
@@ -154,12 +155,13 @@ pub enum CloseReason {
 pub struct UnknownCloseReason;
 
 impl CloseReason {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::UserRequest,
         Self::Terminated,
         Self::CommandEnded,
         Self::Failed,
         Self::BalanceExhausted,
+        Self::SpendCap,
         Self::PriceChanged,
         Self::PrimaryReplaced,
         Self::HostLost,
@@ -173,6 +175,7 @@ impl CloseReason {
             Self::CommandEnded => "command_ended",
             Self::Failed => "failed",
             Self::BalanceExhausted => "balance_exhausted",
+            Self::SpendCap => "spend_cap",
             Self::PriceChanged => "price_changed",
             Self::PrimaryReplaced => "primary_replaced",
             Self::HostLost => "host_lost",
@@ -215,6 +218,8 @@ pub struct Segment {
     pub(crate) coverage: Coverage,
     settled: Settled,
     state: SegmentState,
+    /// Proven, and charged to nobody: the last of an ended segment that money did not reach.
+    waived: Seconds,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -240,7 +245,13 @@ impl Segment {
             Meter::Card(_) => Coverage::default(),
             Meter::Disk { .. } => Coverage::whole(),
         };
-        Self { terms, coverage, settled: Settled::default(), state: SegmentState::Open }
+        Self {
+            terms,
+            coverage,
+            settled: Settled::default(),
+            state: SegmentState::Open,
+            waived: Seconds::ZERO,
+        }
     }
 
     pub fn from_stored(
@@ -257,8 +268,13 @@ impl Segment {
             SegmentState::Closed { ended_at, .. } if ended_at < terms.anchor.at => {
                 Err(InvalidSegment::EndsBeforeOpening(terms.id))
             }
-            _ => Ok(Self { terms, coverage, settled, state }),
+            _ => Ok(Self { terms, coverage, settled, state, waived: Seconds::ZERO }),
         }
+    }
+
+    /// The same, with so many of its proven seconds charged to nobody.
+    pub fn with_waived(self, waived: Seconds) -> Self {
+        Self { waived, ..self }
     }
 
     /// Ends the segment at `ended_at` (never before its opening). Of several racing ends the earliest stands, and of those at one
@@ -326,7 +342,13 @@ impl Segment {
             anchor: Anchor { at, mono_ms, ..self.terms.anchor.clone() },
             ..self.terms.clone()
         };
-        let next = Self { terms, coverage: after, settled: Settled::default(), state: self.state };
+        let next = Self {
+            terms,
+            coverage: after,
+            settled: Settled::default(),
+            state: self.state,
+            waived: Seconds::ZERO,
+        };
         let state = SegmentState::Closed { ended_at: at, reason: CloseReason::PriceChanged };
         Ok((Self { coverage: before, state, ..self }, next))
     }
@@ -336,7 +358,8 @@ impl Segment {
         if self.settled != before || after.seconds < before.seconds {
             return Err(InvalidSegment::Stale(self.terms.id));
         }
-        Self::from_stored(self.terms, self.coverage, after, self.state)
+        let waived = self.waived;
+        Ok(Self::from_stored(self.terms, self.coverage, after, self.state)?.with_waived(waived))
     }
 
     /// Milliseconds proven by `until`: within the segment, and no further than the control plane's clock has come.
@@ -345,9 +368,14 @@ impl Segment {
         self.coverage.millis_within(from, self.window_end(until).get())
     }
 
-    /// Whole seconds proven by `until`. Only grows, with time and with evidence.
+    /// Whole seconds proven by `until`, less what is waived. Only grows, with time and with evidence.
     pub fn confirmed(&self, until: Timestamp) -> Seconds {
-        Seconds::floor_millis(signed(self.confirmed_millis(until)))
+        let proven = Seconds::floor_millis(signed(self.confirmed_millis(until)));
+        if self.waived == Seconds::ZERO {
+            proven
+        } else {
+            proven.since(self.waived).max(self.settled.seconds)
+        }
     }
 
     /// What the confirmed seconds cost beyond what is settled.

@@ -17,13 +17,13 @@
 use tarn_protocol::ids::SegmentId;
 use tarn_protocol::units::Timestamp;
 
-use crate::account::Account;
+use crate::account::{Account, AccountKind};
 use crate::funds::{Draw, Funds, Shortfall};
 use crate::money::{Micros, OutOfRange};
 use crate::price::{Price, PriceBook};
 use crate::rate::Seconds;
 use crate::segment::{Segment, Settled};
-use crate::transfer::{InvalidTransfer, Subject, Transfer, TransferKind, settlement_id};
+use crate::transfer::{InvalidTransfer, Subject, Transfer, TransferKind, debt_id, settlement_id};
 
 /// One transfer of a settlement and the draw on the grant that pays it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,6 +125,52 @@ pub fn settle_all<'segment>(
         Ok(settlement)
     };
     segments.into_iter().map(plan).collect()
+}
+
+/// Most seconds of one ended segment that its tenant owes when no money is left: the longest that a stop may take. What is proven
+/// beyond that is charged to nobody, so a debt never passes burn × stop latency (M3).
+pub const OWED_SECONDS_MAX: i64 = 60;
+
+/// What becomes of seconds that no money reaches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Beyond {
+    pub before: Settled,
+    pub after: Settled,
+    /// Onto the receivable; `None` when the seconds owed cost nothing, or none are owed.
+    pub debt: Option<Transfer>,
+    pub owed: Seconds,
+    pub waived: Seconds,
+}
+
+/// Plans the end of `unpaid` seconds of an ended segment, of which `owed_before` are on the receivable already. `segment` is the one
+/// that [`settle`] left behind.
+pub fn beyond(
+    segment: &Segment,
+    unpaid: Seconds,
+    owed_before: Seconds,
+    at: Timestamp,
+) -> Result<Beyond, SettleError> {
+    let terms = segment.terms();
+    let before = segment.settled();
+    let room = Seconds::new(OWED_SECONDS_MAX).unwrap_or(Seconds::ZERO).since(owed_before);
+    let owed = unpaid.min(room);
+    let seconds = Seconds::new(before.seconds.get() + owed.get()).unwrap_or(Seconds::MAX);
+    let after = Settled { seconds, micros: terms.rate.charged(seconds) };
+    let Settled { micros: settled, .. } = before;
+    let amount = after.micros.checked_sub(settled)?;
+    let debt = if amount > Micros::ZERO {
+        let accounts = (
+            Account::new(AccountKind::Receivable, Some(&terms.tenant_id))
+                .expect("a tenant kind with its tenant"),
+            Account::new(terms.meter.item().revenue(), None).expect("revenue is a system account"),
+        );
+        let subject = Subject { segment_id: Some(segment.id().clone()), ..Subject::default() };
+        let id = debt_id(segment.id(), segment.opened_at(), before.seconds);
+        Some(Transfer::new(id, TransferKind::Usage, accounts, amount, subject, at)?)
+    } else {
+        None
+    };
+    Ok(Beyond { before, after, debt, owed, waived: unpaid.since(owed) })
 }
 
 fn charge(segment: &Segment, first: Seconds, draw: Draw, at: Timestamp) -> Result<Charge, InvalidTransfer> {

@@ -28,10 +28,12 @@ pub enum TransferKind {
     /// What was left of a grant at its expiry.
     GrantExpiry,
     SlaCredit,
-    /// Gives back a usage charge, to the bucket charged.
+    /// Gives back a usage charge, to the bucket charged; or a payout that the payment provider could not make.
     Reversal,
-    /// Cash leaves the wallet for the customer.
+    /// Cash leaves the wallet for the customer, by the way on which it came: names the top-up that it takes back.
     Payout,
+    /// Pays what is owed for seconds that were proven after the money had ended.
+    DebtPayment,
 }
 
 /// A text that names no transfer kind.
@@ -40,7 +42,7 @@ pub enum TransferKind {
 pub struct UnknownTransferKind;
 
 impl TransferKind {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::TrialCredit,
         Self::PromoCredit,
         Self::TopUp,
@@ -49,6 +51,7 @@ impl TransferKind {
         Self::SlaCredit,
         Self::Reversal,
         Self::Payout,
+        Self::DebtPayment,
     ];
 
     pub const fn as_str(self) -> &'static str {
@@ -61,6 +64,7 @@ impl TransferKind {
             Self::SlaCredit => "sla_credit",
             Self::Reversal => "reversal",
             Self::Payout => "payout",
+            Self::DebtPayment => "debt_payment",
         }
     }
 
@@ -80,10 +84,14 @@ impl TransferKind {
             }
             Self::SlaCredit => matches!((debit, credit), (A::Sla, A::WalletPromo)),
             Self::Reversal => {
-                matches!(debit, A::RevenueGpu | A::RevenueStorage)
-                    && matches!(credit, A::WalletCash | A::WalletPromo | A::Receivable)
+                matches!((debit, credit), (A::Refund, A::WalletCash))
+                    || matches!(debit, A::RevenueGpu | A::RevenueStorage)
+                        && matches!(credit, A::WalletCash | A::WalletPromo | A::Receivable)
             }
             Self::Payout => matches!((debit, credit), (A::WalletCash, A::Refund)),
+            Self::DebtPayment => {
+                matches!((debit, credit), (A::WalletCash | A::WalletPromo, A::Receivable))
+            }
         }
     }
 }
@@ -135,11 +143,11 @@ pub enum InvalidTransfer {
     WrongAccounts { kind: TransferKind, debit: AccountKind, credit: AccountKind },
     #[error("a transfer between two tenants")]
     TwoTenants,
-    #[error("a reversal names the transfer it reverses, and nothing else does")]
+    #[error("a reversal or a payout names the transfer it takes back, and nothing else does")]
     WrongReverses,
     #[error("a reversal of more than is left of the original")]
     ExceedsOriginal,
-    #[error("only a usage charge can be reversed")]
+    #[error("only a usage charge or a payout can be reversed")]
     NotReversible,
     #[error(transparent)]
     OutOfRange(#[from] OutOfRange),
@@ -174,14 +182,14 @@ impl Transfer {
         if debit.tenant_id().zip(credit.tenant_id()).is_some_and(|(payer, payee)| payer != payee) {
             return Err(InvalidTransfer::TwoTenants);
         }
-        if subject.reverses.is_some() != (kind == TransferKind::Reversal) {
+        if subject.reverses.is_some() != matches!(kind, TransferKind::Reversal | TransferKind::Payout) {
             return Err(InvalidTransfer::WrongReverses);
         }
         Ok(Self { id, kind, debit, credit, amount, currency: Currency::Cny, subject, at })
     }
 
-    /// The transfer that gives back `amount` of this usage charge to the bucket charged; `reversed` is what earlier reversals of
-    /// it sum to (M17).
+    /// The transfer that gives back `amount` of this usage charge (or payout) to the bucket charged; `reversed` is what earlier
+    /// reversals of it sum to (M17).
     pub fn reversal(
         &self,
         id: TransferId,
@@ -189,15 +197,42 @@ impl Transfer {
         reversed: Micros,
         at: Timestamp,
     ) -> Result<Self, InvalidTransfer> {
-        if self.kind != TransferKind::Usage {
+        if !matches!(self.kind, TransferKind::Usage | TransferKind::Payout) {
             return Err(InvalidTransfer::NotReversible);
         }
+        let accounts = (self.credit.clone(), self.debit.clone());
+        self.taking_back(id, TransferKind::Reversal, accounts, amount, reversed, at)
+    }
+
+    /// The transfer that pays `amount` of this top-up out again; `reversed` is what payouts of it that stand sum to.
+    pub fn payout(
+        &self,
+        id: TransferId,
+        amount: Micros,
+        reversed: Micros,
+        at: Timestamp,
+    ) -> Result<Self, InvalidTransfer> {
+        if self.kind != TransferKind::TopUp {
+            return Err(InvalidTransfer::NotReversible);
+        }
+        let refund = Account::new(AccountKind::Refund, None).expect("refund is a system account");
+        self.taking_back(id, TransferKind::Payout, (self.credit.clone(), refund), amount, reversed, at)
+    }
+
+    fn taking_back(
+        &self,
+        id: TransferId,
+        kind: TransferKind,
+        accounts: (Account, Account),
+        amount: Micros,
+        reversed: Micros,
+        at: Timestamp,
+    ) -> Result<Self, InvalidTransfer> {
         if reversed.checked_add(amount)? > self.amount {
             return Err(InvalidTransfer::ExceedsOriginal);
         }
         let subject = Subject { reverses: Some(self.id.clone()), ..self.subject.clone() };
-        let accounts = (self.credit.clone(), self.debit.clone());
-        Self::new(id, TransferKind::Reversal, accounts, amount, subject, at)
+        Self::new(id, kind, accounts, amount, subject, at)
     }
 
     /// The two entries; they sum to zero.
@@ -263,6 +298,17 @@ pub fn settlement_id(
     TransferId::new(opened_at.plus_seconds(first.get()), entropy)
 }
 
+/// The id of the transfer that charges a segment from second `first` on to what its tenant owes.
+pub fn debt_id(segment_id: &SegmentId, opened_at: Timestamp, first: Seconds) -> TransferId {
+    let entropy = derived::entropy(&["debt", segment_id.as_str(), &first.get().to_string()]);
+    TransferId::new(opened_at.plus_seconds(first.get()), entropy)
+}
+
+/// The id of the transfer by which `bucket` pays what was owed at `at`.
+pub fn debt_payment_id(bucket: &GrantId, at: Timestamp) -> TransferId {
+    TransferId::new(at, derived::entropy(&["debt payment", bucket.as_str(), &at.as_micros().to_string()]))
+}
+
 /// The id of the transfer that fills `grant_id`: one grant is filled once.
 pub fn funding_id(grant_id: &GrantId, granted_at: Timestamp) -> TransferId {
     TransferId::new(granted_at, derived::entropy(&["funding", grant_id.as_str()]))
@@ -271,4 +317,19 @@ pub fn funding_id(grant_id: &GrantId, granted_at: Timestamp) -> TransferId {
 /// The id of the transfer that takes back what is left of `grant_id`: one grant expires once.
 pub fn expiry_id(grant_id: &GrantId, expires_at: Timestamp) -> TransferId {
     TransferId::new(expires_at, derived::entropy(&["expiry", grant_id.as_str()]))
+}
+
+/// The id of the reversal of `original` that `refund` asks for: one refund reverses a charge once.
+pub fn reversal_id(original: &TransferId, refund: &str, at: Timestamp) -> TransferId {
+    TransferId::new(at, derived::entropy(&["reversal", original.as_str(), refund]))
+}
+
+/// The id of the transfer that takes back what `refund` brought to a grant that has expired.
+pub fn expiry_again_id(grant_id: &GrantId, refund: &str, at: Timestamp) -> TransferId {
+    TransferId::new(at, derived::entropy(&["expiry again", grant_id.as_str(), refund]))
+}
+
+/// The id of the movement of cash that `refund` makes, and, with `back`, of the one that undoes it: one refund pays out once.
+pub fn payout_id(refund: &str, back: bool, at: Timestamp) -> TransferId {
+    TransferId::new(at, derived::entropy(&["payout", refund, if back { "back" } else { "out" }]))
 }

@@ -63,7 +63,10 @@ impl Effect {
             | TransferKind::PromoCredit
             | TransferKind::TopUp
             | TransferKind::SlaCredit => Self::Fills,
-            TransferKind::Usage | TransferKind::GrantExpiry | TransferKind::Payout => Self::Draws,
+            TransferKind::Usage
+            | TransferKind::GrantExpiry
+            | TransferKind::Payout
+            | TransferKind::DebtPayment => Self::Draws,
             TransferKind::Reversal => Self::Returns,
         }
     }

@@ -18,7 +18,7 @@ use crate::money::Micros;
 use crate::price::{Price, PriceBook};
 use crate::rate::Seconds;
 use crate::segment::{CloseReason, SegmentTerms, Settled};
-use crate::transfer::settlement_id;
+use crate::transfer::{debt_id, settlement_id};
 
 /// The part of a millisecond by which an opening may lie after the report that showed it.
 const MILLI: i64 = 1000;
@@ -213,9 +213,11 @@ impl Replay {
         same(Rule::Charge, row, "tenant of its segment", terms.tenant_id.to_string(), tenant)?;
         let first = first_second(&fact.id, terms.anchor.at);
         let bucket = fact.grant_id.as_ref();
-        let id = bucket
-            .zip(Seconds::new(first).ok())
-            .map(|(bucket, second)| settlement_id(&terms.id, terms.anchor.at, second, bucket));
+        // Without a bucket it was charged to what the tenant owes.
+        let id = Seconds::new(first).ok().map(|second| match bucket {
+            Some(bucket) => settlement_id(&terms.id, terms.anchor.at, second, bucket),
+            None => debt_id(&terms.id, terms.anchor.at, second),
+        });
         if id.as_ref() != Some(&fact.id) {
             let found = format!("another than {} for second {first}", shown(id.as_ref()));
             return Err(Difference::new(

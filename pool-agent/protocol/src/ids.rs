@@ -145,6 +145,16 @@ ids! {
     SessionId "ses";
     /// One request, for tracing.
     RequestId "req";
+    /// Cash on its way into a wallet, through a payment provider.
+    TopUpId "top";
+    /// Money given back to a customer.
+    RefundId "rfd";
+    /// Something that a tenant was told about its money.
+    NoticeId "ntc";
+    /// A limit of what a tenant spends in a period.
+    SpendCapId "cap";
+    /// A promise of ours that was not kept for one instance.
+    IncidentId "inc";
 }
 
 /// A sellable shape, for example `pool-96`: lower-case letters, digits and hyphens.

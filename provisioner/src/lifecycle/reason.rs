@@ -25,6 +25,8 @@ pub enum ReasonCode {
     IdlePolicy,
     TtlReached,
     BalanceExhausted,
+    /// What the tenant wanted to spend in the period is spent.
+    SpendCapReached,
     Maintenance,
     UserRequest,
     /// The tenant's command ended by itself with status 0.
@@ -54,6 +56,7 @@ texts!(ReasonCode {
     IdlePolicy = "idle_policy",
     TtlReached = "ttl_reached",
     BalanceExhausted = "balance_exhausted",
+    SpendCapReached = "spend_cap_reached",
     Maintenance = "maintenance",
     UserRequest = "user_request",
     CommandEnded = "command_ended",
@@ -91,6 +94,7 @@ impl ReasonCode {
             | Self::IdlePolicy
             | Self::TtlReached
             | Self::BalanceExhausted
+            | Self::SpendCapReached
             | Self::UserRequest
             | Self::CommandEnded
             | Self::CommandFailed => Fault::Tenant,
