@@ -115,12 +115,14 @@ pub async fn audit_reversals(
 ) -> Result<Vec<AuditReversalRow>> {
     let raws = query_as!(
         AuditReversalRaw,
-        "SELECT r.id, r.kind, r.debit_account_id, r.credit_account_id, r.amount_micros, r.segment_id, r.grant_id,
+        r#"SELECT r.id, r.kind, r.debit_account_id, r.credit_account_id, r.amount_micros, r.segment_id, r.grant_id,
+             (SELECT CAST(COALESCE(SUM(u.amount_micros), 0) AS BIGINT) FROM transfers u
+              WHERE u.reverses IS NOT NULL AND u.reverses = r.id) AS "undone_micros!: i64",
              o.id AS original_id, o.kind AS original_kind, o.debit_account_id AS original_debit_account_id,
              o.credit_account_id AS original_credit_account_id, o.amount_micros AS original_amount_micros,
              o.segment_id AS original_segment_id, o.grant_id AS original_grant_id
          FROM transfers r JOIN transfers o ON o.id = r.reverses
-         WHERE r.reverses IS NOT NULL AND (r.reverses, r.id) > ($1, $2) ORDER BY r.reverses, r.id LIMIT $3",
+         WHERE r.reverses IS NOT NULL AND (r.reverses, r.id) > ($1, $2) ORDER BY r.reverses, r.id LIMIT $3"#,
         after.0,
         after.1,
         i64::from(limit)

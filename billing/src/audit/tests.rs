@@ -306,6 +306,7 @@ fn movement(fact: &TransferFact) -> MovementFact {
         amount: fact.amount,
         segment_id: fact.segment_id.clone(),
         grant_id: fact.grant_id.clone(),
+        undone: Micros::ZERO,
     }
 }
 
@@ -494,4 +495,61 @@ proptest! {
         let reports: Vec<(u64, u64)> = reports.into_iter().map(|(from, length)| (from, from + length)).collect();
         prop_assert!(audit(&books(first_micros, &reports, &settled_at)).is_ok_and(|audited| audited.unsettled_seconds == 0));
     }
+}
+
+/// What the control plane alone witnesses is proven from end to end, and priced by the unit.
+#[test]
+fn what_only_its_ends_prove_is_proven_whole() {
+    let mut spoilt = plain();
+    let whole = |books: &mut Books, units: u32| {
+        let fact = &mut books.segments[0];
+        let rate = price().rate.hourly().get();
+        fact.terms.rate = Rate::per_hour(Micros::new(rate * i64::from(units))).unwrap();
+        fact.settled = crate::segment::Settled::default();
+        (fact.terms.meter, fact.covered) = (Meter::Disk { gib: units }, crate::coverage::Coverage::whole());
+        fact.terms.anchor.mono_ms = MonoMillis::new(0);
+    };
+    whole(&mut spoilt, 40);
+    let audit_of = |books: &Books| {
+        let mut auditor = Auditor::new(books.prices.clone())?;
+        books.segments.iter().cloned().try_for_each(|fact| auditor.segments.segment(fact))?;
+        auditor.segments.end_of_segments().map(|()| auditor.segments.unsettled_seconds)
+    };
+    assert_eq!(audit_of(&spoilt), Ok(3_000));
+    spoilt.segments[0].terms.meter = Meter::Disk { gib: 39 };
+    assert_eq!(audit_of(&spoilt).unwrap_err().rule, Rule::SegmentPrice);
+    whole(&mut spoilt, 40);
+    spoilt.segments[0].covered = crate::coverage::Coverage::default();
+    assert_eq!(audit_of(&spoilt).unwrap_err().rule, Rule::Evidence);
+}
+
+/// What was paid out of a top-up is at most the top-up; what did not arrive may be paid out again.
+#[test]
+fn payouts_stand_against_their_top_up() {
+    let system = |kind| Account::new(kind, None).unwrap().id().clone();
+    let cash = Account::wallet_cash(&tenant()).id().clone();
+    let fact = |number, kind, debit, credit, micros| MovementFact {
+        id: TransferId::new(OPENED, number),
+        kind,
+        debit,
+        credit,
+        amount: Micros::new(micros),
+        segment_id: None,
+        grant_id: None,
+        undone: Micros::ZERO,
+    };
+    let refund = || system(crate::account::AccountKind::Refund);
+    let clearing = system(crate::account::AccountKind::TopupClearing);
+    let top_up = fact(1, TransferKind::TopUp, clearing.clone(), cash.clone(), 10);
+    let payout = |number| fact(number, TransferKind::Payout, cash.clone(), refund(), 10);
+    let back = fact(9, TransferKind::Reversal, refund(), cash.clone(), 10);
+    let lost = MovementFact { undone: Micros::new(10), ..payout(2) };
+    let mut reversals = super::reversals::Reversals::default();
+    reversals.reversal(&top_up, &lost).unwrap();
+    reversals.reversal(&top_up, &payout(3)).unwrap();
+    assert_eq!(reversals.reversal(&top_up, &payout(4)).unwrap_err().rule, Rule::Reversal);
+    reversals.reversal(&lost, &back).unwrap();
+    let elsewhere = MovementFact { debit: clearing, ..payout(5) };
+    assert!(reversals.reversal(&top_up, &elsewhere).is_err());
+    assert!(reversals.reversal(&payout(6), &payout(7)).is_err(), "a payout takes back no payout");
 }

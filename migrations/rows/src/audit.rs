@@ -58,6 +58,8 @@ rows! {
         amount_micros: Micros,
         segment_id: Option<SegmentId>,
         grant_id: Option<GrantId>,
+        /// What was taken back of it in turn.
+        undone_micros: Micros,
         original_id: TransferId,
         original_kind: TransferKind,
         original_debit_account_id: AccountId,

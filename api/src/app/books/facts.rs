@@ -74,6 +74,7 @@ pub fn reversal(row: AuditReversalRow) -> (MovementFact, MovementFact) {
         amount: row.original_amount_micros,
         segment_id: row.original_segment_id,
         grant_id: row.original_grant_id,
+        undone: Micros::ZERO,
     };
     let reversal = MovementFact {
         id: row.id,
@@ -83,6 +84,7 @@ pub fn reversal(row: AuditReversalRow) -> (MovementFact, MovementFact) {
         amount: row.amount_micros,
         segment_id: row.segment_id,
         grant_id: row.grant_id,
+        undone: row.undone_micros,
     };
     (original, reversal)
 }
