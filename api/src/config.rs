@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use tarn_billing::invoice::Party;
 
 use crate::app::operators::credits::CreditRules;
+use crate::till::stripe::StripeConfig;
 
 /// Configuration of one `tarn serve` process.
 #[derive(Debug, Clone)]
@@ -20,6 +21,8 @@ pub struct Config {
     pub local_payments: bool,
     /// Dies at this named place; for tests.
     pub failpoint: Option<String>,
+    /// Takes payments through this account; over `local_payments`.
+    pub stripe: Option<StripeConfig>,
     /// False: this replica only answers requests, and leaves the background work to others.
     pub workers: bool,
     pub sessions: SessionLimits,
@@ -81,6 +84,7 @@ impl Config {
             database_url: None,
             local_payments: false,
             failpoint: None,
+            stripe: None,
             workers: true,
             sessions: SessionLimits { access_token_seconds: 15 * 60, refresh_token_seconds: 30 * 24 * 3600 },
             password_cost: PasswordCost { memory_kib: 19 * 1024, passes: 2, concurrent_max: 2 },

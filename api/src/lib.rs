@@ -5,6 +5,7 @@
 //! * [`auth`]: who is asking: sessions, API keys, roles and scopes.
 //! * [`demo`]: the whole story on one machine, told by an API client.
 //! * [`serve`]: a running control plane in this process.
+//! * [`till`]: the seam behind which a payment provider sits.
 //! * [`state`], [`config`], [`clock`], [`entropy`], [`wakeups`]: what everything below `main` is given.
 
 pub mod app;
@@ -19,5 +20,6 @@ pub mod metrics;
 pub mod openapi;
 pub mod serve;
 pub mod state;
+pub mod till;
 pub mod wakeups;
 pub mod workers;

@@ -11,7 +11,6 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::app::money::payments::{LocalPayments, NoPayments, PaymentProvider};
 use crate::app::money::wallet;
 use crate::app::offers::seed::{self, SeedError};
 use crate::app::once::InFlight;
@@ -24,6 +23,9 @@ use crate::http;
 use crate::http::rate_limit::RateLimits;
 use crate::metrics::Metrics;
 use crate::state::{AppState, Auth, AuthError};
+use crate::till::local::LocalPayments;
+use crate::till::stripe::Stripe;
+use crate::till::{NoPayments, PaymentProvider};
 use crate::wakeups::Wakeups;
 use crate::workers;
 
@@ -43,6 +45,8 @@ pub enum ServeError {
     Auth(#[from] AuthError),
     #[error("cannot store the built-in offers")]
     Seed(#[from] SeedError),
+    #[error("cannot prepare the payment provider")]
+    Payments(#[from] reqwest::Error),
 }
 
 /// Where time and randomness come from.
@@ -104,8 +108,7 @@ pub async fn open(config: Config, ambient: Ambient) -> Result<AppState, ServeErr
     let now = ambient.clock.now();
     store.write(move |tx| Box::pin(async move { wallet::open_system_accounts(tx, now).await })).await?;
     seed::seed(&store, now).await?;
-    let payments: Arc<dyn PaymentProvider> =
-        if config.local_payments { Arc::new(LocalPayments) } else { Arc::new(NoPayments) };
+    let payments = payments(&config)?;
     let failpoints = Failpoints::new(config.failpoint.as_deref());
     Ok(AppState {
         failpoints,
@@ -131,6 +134,14 @@ pub async fn open_books(config: &Config) -> Result<Store, ServeError> {
         std::fs::metadata(&path).map_err(|source| ServeError::Data { path, source })?;
     }
     Ok(Store::connect(&config.database()).await?)
+}
+
+fn payments(config: &Config) -> Result<Arc<dyn PaymentProvider>, ServeError> {
+    Ok(match &config.stripe {
+        Some(stripe) => Arc::new(Stripe::new(stripe.clone())?),
+        None if config.local_payments => Arc::new(LocalPayments),
+        None => Arc::new(NoPayments),
+    })
 }
 
 type App = axum::extract::connect_info::IntoMakeServiceWithConnectInfo<axum::Router, SocketAddr>;

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use tarn_store::Store;
 
-use crate::app::money::payments::PaymentProvider;
 use crate::app::once::InFlight;
 use crate::auth::access_token::{AccessTokens, TokenError};
 use crate::auth::password::{PasswordError, Passwords};
@@ -17,6 +16,7 @@ use crate::failpoint::Failpoints;
 use crate::http::extract::page::Cursors;
 use crate::http::rate_limit::RateLimits;
 use crate::metrics::Metrics;
+use crate::till::PaymentProvider;
 use crate::wakeups::Wakeups;
 
 /// Cheap to clone: everything in it is shared.

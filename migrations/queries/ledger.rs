@@ -201,27 +201,6 @@ pub async fn transfers(
     take_all(raws.fetch_all(conn).await?)
 }
 
-/// Cash that was added, newest first.
-pub async fn top_ups(
-    conn: &mut Conn,
-    scope: &TenantScope,
-    page: Page<'_, TransferId>,
-) -> Result<Vec<TransferRow>> {
-    let raws = select_transfer!(
-        "WHERE tenant_id = $1 AND kind = 'top_up' AND id < $2 ORDER BY id DESC LIMIT $3",
-        scope.as_str(),
-        page.below(),
-        page.limit()
-    );
-    take_all(raws.fetch_all(conn).await?)
-}
-
-pub async fn top_up(conn: &mut Conn, scope: &TenantScope, id: &TransferId) -> Result<Option<TransferRow>> {
-    let raw =
-        select_transfer!("WHERE tenant_id = $1 AND kind = 'top_up' AND id = $2", scope.as_str(), id.as_str());
-    raw.fetch_optional(conn).await?.map(take).transpose()
-}
-
 /// What a segment was charged, and what of it was given back, oldest first.
 pub async fn transfers_of_segment(
     conn: &mut Conn,
@@ -283,17 +262,6 @@ pub async fn usage_above(
         id.as_str()
     );
     raw.fetch_optional(conn).await?.map(take).transpose()
-}
-
-/// What earlier reversals of a transfer sum to.
-pub async fn reversed_micros(conn: &mut Conn, scope: &TenantScope, id: &TransferId) -> Result<Micros> {
-    let sum = query!(
-        r#"SELECT CAST(COALESCE(SUM(amount_micros), 0) AS BIGINT) AS "sum!: i64"
-           FROM transfers WHERE tenant_id = $1 AND reverses = $2"#,
-        scope.as_str(),
-        id.as_str()
-    );
-    Ok(Micros::new(sum.fetch_one(conn).await?.sum))
 }
 
 /// The lines of a tenant's accounts, newest first.

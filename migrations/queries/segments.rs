@@ -4,7 +4,7 @@ use sqlx::{query, query_as};
 use tarn_billing::money::Micros;
 use tarn_protocol::ids::{GpuUuid, InstanceId, OfferId, SegmentId, TenantId};
 use tarn_protocol::units::{Generation, Timestamp};
-use tarn_rows::segments::{ChargeFilter, SegmentRaw, SegmentRow};
+use tarn_rows::segments::{ChargeFilter, SegmentRaw, SegmentRow, WaivedRaw, WaivedRow};
 use tarn_rows::{Page, TenantScope};
 
 use super::{Conn, Result, put, take, take_all};
@@ -266,6 +266,54 @@ pub async fn segments_that_cost(
         since.as_micros()
     );
     take_all(raws.fetch_all(conn).await?)
+}
+
+/// What a tenant was billed for in any part of the time since: open, or ended after it. Oldest first.
+pub async fn segments_since(
+    conn: &mut Conn,
+    scope: &TenantScope,
+    since: Timestamp,
+) -> Result<Vec<SegmentRow>> {
+    let raws = select_segment!(
+        "WHERE tenant_id = $1 AND (ended_at IS NULL OR ended_at > $2) ORDER BY started_at, id",
+        scope.as_str(),
+        since.as_micros()
+    );
+    take_all(raws.fetch_all(conn).await?)
+}
+
+/// Seconds of a tenant's ended segments that nobody is charged for.
+pub async fn waived_seconds(conn: &mut Conn, scope: &TenantScope) -> Result<Vec<WaivedRow>> {
+    let raws = query_as!(
+        WaivedRaw,
+        "SELECT segment_id, seconds, owed_seconds FROM waived_seconds WHERE tenant_id = $1 ORDER BY segment_id",
+        scope.as_str()
+    );
+    take_all(raws.fetch_all(conn).await?)
+}
+
+/// Sets what of an ended segment is waived and what was charged to the receivable.
+pub async fn put_waived_seconds(
+    conn: &mut Conn,
+    scope: &TenantScope,
+    waived: &WaivedRow,
+    now: Timestamp,
+) -> Result<()> {
+    let row = put(waived)?;
+    query!(
+        "INSERT INTO waived_seconds (segment_id, tenant_id, seconds, owed_seconds, updated_at)
+         VALUES ($1, $2, $3, $4, $5)
+         ON CONFLICT (segment_id) DO UPDATE SET seconds = excluded.seconds, owed_seconds = excluded.owed_seconds,
+             updated_at = excluded.updated_at",
+        row.segment_id,
+        scope.as_str(),
+        row.seconds,
+        row.owed_seconds,
+        now.as_micros()
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
 }
 
 /// For the settlement worker: whose segments are open or changed since.

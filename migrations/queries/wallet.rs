@@ -6,7 +6,7 @@ use tarn_rows::wallet::{WalletLineRaw, WalletRow};
 
 use super::{Conn, Result, take_all};
 
-/// Balances, grants (oldest first) and what burns, as of one instant.
+/// Balances, grants (oldest first), what burns and what is owed, as of one instant.
 pub async fn wallet(conn: &mut Conn, scope: &TenantScope) -> Result<WalletRow> {
     let lines = query_as!(
         WalletLineRaw,
@@ -24,6 +24,8 @@ pub async fn wallet(conn: &mut Conn, scope: &TenantScope) -> Result<WalletRow> {
            UNION ALL
            SELECT 'burning', id, sku, micros_per_hour, 0, 0, exhausts_at, started_at
            FROM storage_segments WHERE tenant_id = $1 AND ended_at IS NULL
+           UNION ALL
+           SELECT 'debt', tenant_id, '', owed_micros, 0, 0, NULL, 0 FROM debts WHERE tenant_id = $1
            ORDER BY 1, 2"#,
         scope.as_str()
     );

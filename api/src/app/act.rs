@@ -15,6 +15,7 @@ use crate::wakeups::{Topic, Wakeups};
 /// Names of the workers that a change may wake.
 pub const RECONCILE: &str = "reconcile";
 pub const EXHAUST: &str = "exhaust";
+pub const COLLECT: &str = "collect";
 
 #[derive(Debug, Clone)]
 pub struct Act {

@@ -5,14 +5,20 @@ use std::io::{BufWriter, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
+use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
+use secrecy::SecretString;
 use tarn_api::app::books::{audit, journal};
 use tarn_api::app::operators::credits::CreditRules;
 use tarn_api::app::operators::log::{self, By};
 use tarn_api::app::operators::{join_tokens, promote};
 use tarn_api::app::people::email::{Email, NewPassword};
 use tarn_api::config::{Config, Seller};
+use tarn_api::serve::Ambient;
+use tarn_api::till::sandbox::{Courier, Sandbox};
+use tarn_api::till::stripe::StripeConfig;
 use tarn_api::{demo, serve};
 use tarn_billing::invoice::Party;
 use tarn_billing::money::Micros;
@@ -60,6 +66,22 @@ enum Action {
         failpoint: Option<String>,
         #[command(flatten)]
         seller: Issuer,
+        #[command(flatten)]
+        stripe: StripeArgs,
+    },
+    /// A payment provider of pretended money, on this machine: speaks Stripe's language, delivers callbacks as carelessly as real ones.
+    SandboxPayments {
+        #[arg(long, default_value = "127.0.0.1:4242")]
+        listen: SocketAddr,
+        /// Holds the key that calls must carry; the control plane's --stripe-key-file.
+        #[arg(long)]
+        key_file: PathBuf,
+        /// Holds the secret that callbacks are signed with; the control plane's --stripe-webhook-secret-file.
+        #[arg(long)]
+        webhook_secret_file: PathBuf,
+        /// Where callbacks go.
+        #[arg(long, default_value = "http://127.0.0.1:8080/v1/payments/callbacks/stripe")]
+        callbacks: String,
     },
     /// Show the whole story on this machine: a simulated host, a customer, a Pool-96, the bill. Then keep serving.
     Demo {
@@ -132,6 +154,42 @@ impl From<Issuer> for Seller {
     }
 }
 
+/// Payments through Stripe. Secrets are read from files, so that neither a list of processes nor an environment shows them.
+#[derive(Debug, Args)]
+struct StripeArgs {
+    /// Holds the secret key; with it, top-ups are paid through Stripe.
+    #[arg(long, env = "TARN_STRIPE_KEY_FILE", requires = "stripe_webhook_secret_file")]
+    stripe_key_file: Option<PathBuf>,
+    /// Holds the webhook endpoint's signing secret; two, one a line, while one is rotated.
+    #[arg(long, env = "TARN_STRIPE_WEBHOOK_SECRET_FILE", requires = "stripe_key_file")]
+    stripe_webhook_secret_file: Option<PathBuf>,
+    /// Where Stripe is; or a server that speaks like it (`tarn sandbox-payments`).
+    #[arg(long, env = "TARN_STRIPE_ADDRESS", default_value = tarn_api::till::stripe::ADDRESS)]
+    stripe_address: String,
+    /// Where a customer's browser goes after paying or giving up.
+    #[arg(long, env = "TARN_PAYMENT_RETURN_URL", default_value = "http://127.0.0.1:8080/")]
+    payment_return_url: String,
+}
+
+impl StripeArgs {
+    fn config(self) -> anyhow::Result<Option<StripeConfig>> {
+        let (Some(key), Some(webhook)) = (self.stripe_key_file, self.stripe_webhook_secret_file) else {
+            return Ok(None);
+        };
+        let key = secrets(&key)?.into_iter().next().context("the key's file is empty")?;
+        let webhook_secrets = secrets(&webhook)?;
+        anyhow::ensure!(!webhook_secrets.is_empty(), "the file of the webhook's secret is empty");
+        let (address, return_url) = (self.stripe_address, self.payment_return_url);
+        Ok(Some(StripeConfig { address, key, webhook_secrets, return_url }))
+    }
+}
+
+/// The lines of a file that are not empty.
+fn secrets(path: &std::path::Path) -> anyhow::Result<Vec<SecretString>> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(SecretString::from).collect())
+}
+
 #[derive(Debug, Subcommand)]
 enum Admin {
     /// Make an operator of someone who has signed up, or of someone new with the password read from standard input.
@@ -191,10 +249,10 @@ async fn run(command: Command) -> anyhow::Result<()> {
     let database_url = database_url.filter(|url| !url.is_empty());
     let config = Config { database_url, ..Config::local(data_dir) };
     match command.action {
-        Action::Serve { listen, local_payments, four_eyes_above, failpoint, seller } => {
+        Action::Serve { listen, local_payments, four_eyes_above, failpoint, seller, stripe } => {
             let credits = CreditRules { alone_max: four_eyes_above, ..config.credits };
-            let seller = seller.into();
-            let config = Config { listen, local_payments, credits, failpoint, seller, ..config };
+            let (seller, stripe) = (seller.into(), stripe.config()?);
+            let config = Config { listen, local_payments, credits, failpoint, seller, stripe, ..config };
             let server = serve::serve(config).await?;
             until_told_to_stop().await?;
             server.stop().await;
@@ -212,6 +270,17 @@ async fn run(command: Command) -> anyhow::Result<()> {
                 }
             })
             .await?;
+        }
+        Action::SandboxPayments { listen, key_file, webhook_secret_file, callbacks } => {
+            let first = |path| anyhow::Ok(secrets(path)?.into_iter().next().context("the file is empty")?);
+            let Ambient { clock, entropy } = Ambient::of_system();
+            let sandbox = Sandbox::start(listen, first(&key_file)?, Arc::clone(&clock)).await?;
+            tracing::info!(address = %sandbox.address(), callbacks, "pretended payments");
+            let courier = Courier { url: callbacks, secret: first(&webhook_secret_file)?, clock, entropy };
+            tokio::select! {
+                () = courier.run(&sandbox) => {}
+                stopped = until_told_to_stop() => stopped?,
+            }
         }
         Action::Migrate => drop(serve::open(config, serve::Ambient::of_system()).await?),
         Action::Openapi => print!("{}", tarn_api::openapi::text()),

@@ -42,9 +42,12 @@ macro_rules! codes {
 codes! {
     MalformedRequest = "malformed_request", BAD_REQUEST, "The request could not be read";
     IdempotencyKeyMissing = "idempotency_key_missing", BAD_REQUEST, "This call needs an Idempotency-Key header";
+    /// Wrong signature, wrong time, unreadable.
+    CallbackRefused = "callback_refused", BAD_REQUEST, "This callback does not prove where it comes from";
     Unauthenticated = "unauthenticated", UNAUTHORIZED, "No valid credential";
     InvalidLogin = "invalid_login", UNAUTHORIZED, "Email or password is wrong";
     BalanceTooLow = "balance_too_low", PAYMENT_REQUIRED, "The wallet does not cover this";
+    SpendCapReached = "spend_cap_reached", PAYMENT_REQUIRED, "A spend cap of this tenant leaves no room for this";
     Forbidden = "forbidden", FORBIDDEN, "This credential may not do that";
     ScopeMissing = "scope_missing", FORBIDDEN, "This credential lacks a scope";
     PaymentsClosed = "payments_closed", FORBIDDEN, "No payment provider takes this top-up";
@@ -58,6 +61,7 @@ codes! {
     WrongState = "wrong_state", CONFLICT, "Its state does not allow this";
     AlreadyExists = "already_exists", CONFLICT, "It exists already";
     InUse = "in_use", CONFLICT, "It is in use";
+    NotRefundable = "not_refundable", CONFLICT, "So much of it cannot be given back";
     KeyInFlight = "idempotency_key_in_flight", CONFLICT, "The first call with this Idempotency-Key is still running";
     NoCapacity = "no_capacity", CONFLICT, "No host can serve this now";
     NothingToInvoice = "nothing_to_invoice", CONFLICT, "There is nothing that is not on an invoice already";
@@ -69,6 +73,9 @@ codes! {
     KeyReused = "idempotency_key_reused", UNPROCESSABLE_ENTITY, "This Idempotency-Key belongs to another request";
     RateLimited = "rate_limited", TOO_MANY_REQUESTS, "Too many requests";
     Internal = "internal", INTERNAL_SERVER_ERROR, "Something broke on our side";
+    /// The same call with the same key is safe: nothing is charged twice.
+    PaymentsUnavailable = "payments_unavailable", SERVICE_UNAVAILABLE, "The payment provider does not answer";
+    PaymentRefused = "payment_refused", BAD_GATEWAY, "The payment provider did not take this";
     Unavailable = "unavailable", SERVICE_UNAVAILABLE, "Not ready; try again";
     TimedOut = "timed_out", GATEWAY_TIMEOUT, "The request took too long";
 }

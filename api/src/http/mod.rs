@@ -20,6 +20,7 @@ pub mod admin;
 pub mod agent;
 pub mod amount;
 pub mod api_keys;
+pub mod auto_top_up;
 pub mod billing;
 pub mod billing_details;
 pub mod charges;
@@ -33,11 +34,16 @@ pub mod instances;
 pub mod instant;
 pub mod invoices;
 pub mod ledger;
+pub mod notices;
 pub mod offers;
 pub mod once;
+pub mod payment_callbacks;
 pub mod period;
 pub mod rate_limit;
+pub mod refunds;
 pub mod sessions;
+pub mod sla_credits;
+pub mod spend_caps;
 pub mod ssh_keys;
 pub mod statements;
 pub mod status_page;
@@ -57,6 +63,12 @@ fn documented() -> OpenApiRouter<AppState> {
         .merge(instances::routes())
         .merge(wallet::routes())
         .merge(top_ups::routes())
+        .merge(auto_top_up::routes())
+        .merge(spend_caps::routes())
+        .merge(sla_credits::routes())
+        .merge(refunds::routes())
+        .merge(notices::routes())
+        .merge(payment_callbacks::routes())
         .merge(charges::routes())
         .merge(billing::routes())
         .merge(billing_details::routes())
@@ -72,6 +84,7 @@ fn documented() -> OpenApiRouter<AppState> {
         .merge(admin::price_book::routes())
         .merge(admin::tenants::routes())
         .merge(admin::credits::routes())
+        .merge(admin::refunds::routes())
         .merge(admin::join_tokens::routes())
         .merge(admin::log::routes())
         .merge(admin::reports::routes())

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tarn_rows::TenantScope;
 use tarn_store::{StoreError, Tx, Work};
 
-use crate::app::once::{self, Answer, Claim, OnceKey};
+use crate::app::once::{self, Answer, Claim, Flight, OnceKey};
 use crate::http::envelope::{PROBLEM_JSON, RequestContext};
 use crate::http::error::{ApiError, ApiResult, Code};
 use crate::state::AppState;
@@ -49,6 +49,14 @@ impl<E> From<StoreError> for Failed<E> {
     }
 }
 
+/// Begins a call that does something before its transaction (asks a payment provider): a second with this key waits.
+pub fn enter(state: &AppState, call: &Call) -> ApiResult<Flight> {
+    state.in_flight.enter(&call.scope, &call.key).ok_or_else(|| {
+        ApiError::new(Code::KeyInFlight, "wait for its answer, or ask again with the same key")
+            .retry_after_seconds(1)
+    })
+}
+
 /// Runs `effect` at most once for this key, in one transaction with its stored answer.
 pub async fn answer<T, E, F>(
     state: &AppState,
@@ -61,10 +69,23 @@ where
     E: Into<ApiError> + Send + 'static,
     F: for<'tx> FnOnce(&'tx mut Tx) -> Work<'tx, Result<T, E>> + Clone + Send + 'static,
 {
-    let flight = state.in_flight.enter(&call.scope, &call.key).ok_or_else(|| {
-        ApiError::new(Code::KeyInFlight, "wait for its answer, or ask again with the same key")
-            .retry_after_seconds(1)
-    })?;
+    let flight = enter(state, &call)?;
+    answer_within(state, context, call, flight, effect).await
+}
+
+/// The same for a call that was begun with [`enter`].
+pub async fn answer_within<T, E, F>(
+    state: &AppState,
+    context: &RequestContext,
+    call: Call,
+    flight: Flight,
+    effect: F,
+) -> ApiResult<Done<T>>
+where
+    T: Serialize + Send + 'static,
+    E: Into<ApiError> + Send + 'static,
+    F: for<'tx> FnOnce(&'tx mut Tx) -> Work<'tx, Result<T, E>> + Clone + Send + 'static,
+{
     let now = state.clock.now();
     // The flight lands when the write has ended, even if the client has gone.
     let (writing, flight) = (call.clone(), Arc::new(flight));

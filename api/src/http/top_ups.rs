@@ -1,4 +1,4 @@
-//! `/v1/wallet/topups`: cash that was added.
+//! `/v1/wallet/topups`: cash on its way in, and that came.
 
 use std::sync::Arc;
 
@@ -6,19 +6,18 @@ use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
-use tarn_billing::grant::{Grant, InvalidGrant};
-use tarn_billing::money::Micros;
-use tarn_billing::transfer::InvalidTransfer;
-use tarn_protocol::ids::TransferId;
-use tarn_rows::ledger::TransferRow;
+use tarn_billing::grant::InvalidGrant;
+use tarn_protocol::ids::{TopUpId, TransferId};
+use tarn_rows::payments::TopUpRow;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::app::act::{Act, Announcement};
 use crate::app::metering::purse::CorruptMoney;
-use crate::app::money::payments::{Payment, PaymentError, PaymentRequest};
-use crate::app::money::top_up::{self, TOP_UP_MAX, TOP_UP_MIN, TopUpError};
+use crate::app::money::payments::open::{self, Order};
+use crate::app::money::payments::{PaymentFailed, take_over};
+use crate::app::money::top_up::{TOP_UP_MAX, TOP_UP_MIN, TopUpError};
 use crate::auth::secret;
 use crate::http::amount::Amount;
 use crate::http::envelope::RequestContext;
@@ -31,6 +30,7 @@ use crate::http::extract::path::Path;
 use crate::http::instant::Instant;
 use crate::http::once::{self, Call};
 use crate::state::AppState;
+use crate::till::{PaymentError, whole_fen};
 
 pub fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(list_top_ups, top_up)).routes(routes!(get_top_up))
@@ -38,33 +38,56 @@ pub fn routes() -> OpenApiRouter<AppState> {
 
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(example = json!({"amount": {"amount": "50.00", "currency": "CNY"}}))]
+#[schema(example = json!({"amount": {"amount": "50.00", "currency": "CNY"}, "save_method": false}))]
 struct TopUpRequest {
     amount: Amount,
+    /// Leave the method of payment with the provider, for automatic top-ups.
+    #[serde(default)]
+    save_method: bool,
 }
 
-/// Cash that was added.
+/// Cash through a payment provider.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct TopUpDocument {
-    /// Of the transfer in the ledger.
-    #[schema(value_type = String, example = "trf_01jf3z6v5w9x8y7z6a5b4c3d2e")]
-    id: TransferId,
+    #[schema(value_type = String, example = "top_01jf3z6v5w9x8y7z6a5b4c3d2e")]
+    id: TopUpId,
+    /// What was asked for. What came is in the ledger, under `transfer_id`.
     amount: Amount,
+    /// `pending` until the provider says that it has the money; then `settled`, else `failed` or `expired`.
+    #[schema(example = "settled")]
+    state: &'static str,
+    /// `customer`, or `auto` for an automatic one.
+    #[schema(example = "customer")]
+    cause: &'static str,
     #[schema(example = "local")]
     provider: String,
     /// The provider's own name of the payment.
-    external_id: String,
+    external_id: Option<String>,
+    /// Where to pay, while it is pending.
+    pay_url: Option<String>,
+    /// Why it failed.
+    failure: Option<String>,
+    /// In the ledger, once settled.
+    #[schema(value_type = Option<String>)]
+    transfer_id: Option<TransferId>,
     created_at: Instant,
+    resolved_at: Option<Instant>,
 }
 
-impl From<TransferRow> for TopUpDocument {
-    fn from(row: TransferRow) -> Self {
+impl From<TopUpRow> for TopUpDocument {
+    fn from(row: TopUpRow) -> Self {
         Self {
             id: row.id,
             amount: row.amount_micros.into(),
-            provider: row.external_provider.unwrap_or_default(),
-            external_id: row.external_id.unwrap_or_default(),
+            state: row.state.as_str(),
+            cause: row.cause.as_str(),
+            provider: row.provider,
+            external_id: row.external_id,
+            pay_url: row.pay_url,
+            failure: row.failure,
+            transfer_id: row.transfer_id,
             created_at: row.created_at.into(),
+            resolved_at: row.resolved_at.map(Instant),
         }
     }
 }
@@ -75,6 +98,8 @@ impl From<TopUpError> for ApiError {
             TopUpError::Funding(error) => error.into(),
             TopUpError::Runway(CorruptMoney::Store(error)) | TopUpError::Store(error) => error.into(),
             TopUpError::Runway(error) => Self::internal(error),
+            TopUpError::Settle(error) => error.into(),
+            TopUpError::Transfer(error) => Self::internal(error),
         }
     }
 }
@@ -83,6 +108,31 @@ impl From<PaymentError> for ApiError {
     fn from(error: PaymentError) -> Self {
         match error {
             PaymentError::Closed => Self::new(Code::PaymentsClosed, error.to_string()),
+            error @ PaymentError::Unavailable(_) => {
+                let detail =
+                    "nothing is lost and nothing is charged twice; try again with the same Idempotency-Key";
+                Self::new(Code::PaymentsUnavailable, detail).retry_after_seconds(5).caused_by(error)
+            }
+            error @ (PaymentError::Refused(_) | PaymentError::Unknown | PaymentError::Nonsense(_)) => {
+                let detail = "nothing was charged; the operator can find the reason under this request id";
+                Self::new(Code::PaymentRefused, detail).caused_by(error)
+            }
+        }
+    }
+}
+
+impl From<PaymentFailed> for ApiError {
+    fn from(error: PaymentFailed) -> Self {
+        match error {
+            PaymentFailed::Provider(error) => error.into(),
+            PaymentFailed::Store(error) | PaymentFailed::Money(CorruptMoney::Store(error)) => error.into(),
+            PaymentFailed::TopUp(error) => error.into(),
+            error @ (PaymentFailed::NoSuchTopUp(_)
+            | PaymentFailed::OtherReference { .. }
+            | PaymentFailed::OtherProvider(_)
+            | PaymentFailed::Fenced
+            | PaymentFailed::Grant(_)
+            | PaymentFailed::Money(_)) => Self::internal(error),
         }
     }
 }
@@ -93,7 +143,7 @@ impl From<InvalidGrant> for ApiError {
     }
 }
 
-/// Cash that was added, newest first
+/// Cash that came or is on its way, newest first
 #[utoipa::path(get, path = "/v1/wallet/topups", tag = "money", operation_id = "list_top_ups", params(PageParams),
     security(("bearer" = []), ("api_key" = ["wallet:read"])),
     responses((status = OK, description = "One page", body = Page<TopUpDocument>)))]
@@ -103,7 +153,7 @@ async fn list_top_ups(
     page: PageWanted,
 ) -> ApiResult<Json<Page<TopUpDocument>>> {
     let page = page.of(caller.tenant_id().as_str());
-    let after = page.after::<TransferId>()?;
+    let after = page.after::<TopUpId>()?;
     let rows = state.store.reader().await?.top_ups(caller.scope(), page.rows(after.as_ref())).await?;
     Ok(Json(page.page(rows, |row| row.id.to_string(), TopUpDocument::from)))
 }
@@ -115,17 +165,20 @@ async fn list_top_ups(
 async fn get_top_up(
     State(state): State<AppState>,
     caller: TenantCaller<may::WalletRead>,
-    Path(id): Path<TransferId>,
+    Path(id): Path<TopUpId>,
 ) -> ApiResult<Json<TopUpDocument>> {
     let row = state.store.reader().await?.top_up(caller.scope(), &id).await?;
     Ok(Json(row.ok_or_else(ApiError::not_found)?.into()))
 }
 
 /// Add cash
+///
+/// With a real provider the answer is `pending` and names a page on which to pay (`pay_url`); the wallet is credited when the
+/// provider itself confirms the payment.
 #[utoipa::path(post, path = "/v1/wallet/topups", tag = "money", operation_id = "top_up",
     params(("Idempotency-Key" = String, Header, description = "A fresh UUID for each top-up, the same for a retry")),
     security(("bearer" = []), ("api_key" = ["wallet:write"])), request_body = TopUpRequest,
-    responses((status = CREATED, description = "Paid and credited", body = TopUpDocument)))]
+    responses((status = CREATED, description = "Pending at the provider, or settled", body = TopUpDocument)))]
 async fn top_up(
     State(state): State<AppState>,
     caller: TenantCaller<may::WalletWrite>,
@@ -136,21 +189,36 @@ async fn top_up(
     if !(TOP_UP_MIN..=TOP_UP_MAX).contains(&amount) {
         return Err(ApiError::invalid("/amount/amount", format!("between {TOP_UP_MIN} and {TOP_UP_MAX}")));
     }
+    if whole_fen(amount).is_none() {
+        return Err(ApiError::invalid("/amount/amount", "at most two decimal places"));
+    }
+    if !state.payments.takes_payments() {
+        return Err(PaymentError::Closed.into());
+    }
     let call = Call { scope: caller.scope().clone(), key, status: StatusCode::CREATED };
     if let Some(done) = once::earlier::<TopUpDocument>(&state, &call).await? {
         return Ok(done.response);
     }
-    let payment = state.payments.collect(&payment_of(&call, amount)).await?;
-    let grant = top_up::cash(&state, caller.tenant_id().clone(), &payment)?;
-    let document = document(&grant, &payment).map_err(ApiError::internal)?;
-    let (scope, mut act) = (call.scope.clone(), Act::at(&state, state.clock.now()));
+    let flight = once::enter(&state, &call)?;
+    let order = Order {
+        reference: reference_of(&call),
+        amount,
+        save_method: body.save_method,
+        by: caller.actor_id().to_owned(),
+    };
+    let (row, told) = open::open(&state, &call.scope, order).await?;
+    let (scope, act) = (call.scope.clone(), Act::at(&state, state.clock.now()));
     let announcement = Announcement::default();
     let committed = announcement.clone();
-    let done = once::answer(&state, &context, call, move |tx| {
+    let done = once::answer_within(&state, &context, call, flight, move |tx| {
+        let mut act = act;
         Box::pin(async move {
-            top_up::put(tx, &mut act, &scope, &grant, Some(payment), "top-up").await?;
+            let row = match told {
+                Some(told) => take_over::take_over(tx, &mut act, &scope, &row.id, &told).await?,
+                None => row,
+            };
             announcement.put(act);
-            Ok::<_, TopUpError>(document)
+            Ok::<_, PaymentFailed>(TopUpDocument::from(row))
         })
     });
     let done = done.await?;
@@ -158,18 +226,8 @@ async fn top_up(
     Ok(done.response)
 }
 
-/// Named by tenant and key, so that a retry of the call is a retry of the payment.
-fn payment_of(call: &Call, amount: Micros) -> PaymentRequest {
-    let name = format!("{} {}", call.scope.tenant_id(), call.key.key);
-    PaymentRequest { reference: secret::digest(name).as_str()[..32].to_owned(), amount }
-}
-
-fn document(grant: &Grant, payment: &Payment) -> Result<TopUpDocument, InvalidTransfer> {
-    Ok(TopUpDocument {
-        id: grant.funding()?.id().clone(),
-        amount: payment.amount.into(),
-        provider: payment.external.provider.clone(),
-        external_id: payment.external.id.clone(),
-        created_at: grant.terms().granted_at.into(),
-    })
+/// Named by tenant, key and body, so that a retry of the call finds the same payment, and another body does not.
+fn reference_of(call: &Call) -> String {
+    let name = format!("{} {} {}", call.scope.tenant_id(), call.key.key, call.key.body_sha256.as_str());
+    secret::digest(name).as_str()[..32].to_owned()
 }

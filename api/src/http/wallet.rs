@@ -35,9 +35,12 @@ struct WalletDocument {
     credit: Amount,
     /// Reserved for instances that are starting.
     held: Amount,
+    /// Owed for seconds that were proven after the money had ended; the next cash or credit pays it first.
+    owed: Amount,
     /// What cards and disks cost together.
     burn_per_hour: Amount,
-    /// When the wallet is empty if nothing changes; what runs stops then. Absent: nothing costs, or the money outlasts years.
+    /// When the first thing that costs stops if nothing changes: the wallet is empty then, or a spend cap is reached. Absent: nothing
+    /// costs, or the money outlasts years.
     exhausts_at: Option<Instant>,
     /// From now to `exhausts_at`.
     #[schema(example = 15_000)]
@@ -115,6 +118,7 @@ fn document(wallet: WalletRow, now: Timestamp) -> Result<WalletDocument, OutOfRa
         cash: cash.into(),
         credit: credit.into(),
         held: held.into(),
+        owed: wallet.owed_micros.into(),
         burn_per_hour: rate::hourly_burn(wallet.burning.iter().map(|row| row.micros_per_hour))?.into(),
         exhausts_at: exhausts_at.map(Instant),
         seconds_left: exhausts_at.map(|until| (until.micros_since(now) / 1_000_000).max(0)),

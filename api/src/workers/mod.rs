@@ -5,10 +5,13 @@
 //! woken by changes and by an interval alike: wake-ups give speed, the interval gives truth.
 
 mod claim;
+mod collect;
 mod exhaust;
 mod forget;
 mod invoice;
+mod promise;
 mod reconcile;
+mod remind;
 mod run;
 mod settle;
 mod sweep;
@@ -25,6 +28,9 @@ use crate::app::instances::claim::ClaimError;
 use crate::app::invoices::issue::IssueError;
 use crate::app::metering::purse::CorruptMoney;
 use crate::app::metering::settle::SettleFailed;
+use crate::app::money::payments::PaymentFailed;
+use crate::app::money::refunds::RefundFailed;
+use crate::app::money::sla::SlaFailed;
 
 /// The workers there are, in the order in which one round runs them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,13 +39,25 @@ pub enum Worker {
     Reconcile,
     Settle,
     Exhaust,
+    Collect,
+    Promise,
+    Remind,
     Forget,
     Invoice,
 }
 
 impl Worker {
-    pub const ALL: [Self; 6] =
-        [Self::Sweep, Self::Reconcile, Self::Settle, Self::Exhaust, Self::Forget, Self::Invoice];
+    pub const ALL: [Self; 9] = [
+        Self::Sweep,
+        Self::Reconcile,
+        Self::Settle,
+        Self::Exhaust,
+        Self::Collect,
+        Self::Promise,
+        Self::Remind,
+        Self::Forget,
+        Self::Invoice,
+    ];
 
     pub const fn name(self) -> &'static str {
         match self {
@@ -47,6 +65,9 @@ impl Worker {
             Self::Reconcile => act::RECONCILE,
             Self::Settle => "settle",
             Self::Exhaust => act::EXHAUST,
+            Self::Collect => act::COLLECT,
+            Self::Promise => "promise",
+            Self::Remind => "remind",
             Self::Forget => "forget",
             Self::Invoice => "invoice",
         }
@@ -58,7 +79,9 @@ impl Worker {
             Self::Reconcile => Duration::from_millis(500),
             Self::Exhaust => Duration::from_secs(1),
             Self::Sweep => Duration::from_secs(2),
-            Self::Settle => Duration::from_secs(5),
+            Self::Settle | Self::Collect => Duration::from_secs(5),
+            Self::Promise => Duration::from_secs(30),
+            Self::Remind => Duration::from_mins(10),
             Self::Forget | Self::Invoice => Duration::from_mins(1),
         }
     }
@@ -91,5 +114,29 @@ pub enum WorkError {
     #[error(transparent)]
     Settle(#[from] SettleFailed),
     #[error(transparent)]
+    Payment(Box<PaymentFailed>),
+    #[error(transparent)]
+    Promise(Box<SlaFailed>),
+    #[error(transparent)]
+    Refund(Box<RefundFailed>),
+    #[error(transparent)]
     Invoice(#[from] IssueError),
+}
+
+impl From<PaymentFailed> for WorkError {
+    fn from(error: PaymentFailed) -> Self {
+        match error {
+            PaymentFailed::Store(error) => error.into(),
+            error => Self::Payment(Box::new(error)),
+        }
+    }
+}
+
+impl From<SlaFailed> for WorkError {
+    fn from(error: SlaFailed) -> Self {
+        match error {
+            SlaFailed::Store(error) => error.into(),
+            error => Self::Promise(Box::new(error)),
+        }
+    }
 }

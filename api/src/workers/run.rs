@@ -7,7 +7,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::claim::Claim;
-use super::{Report, WorkError, Worker, exhaust, forget, invoice, reconcile, settle, sweep};
+use super::{
+    Report, WorkError, Worker, collect, exhaust, forget, invoice, promise, reconcile, remind, settle, sweep,
+};
 use crate::state::AppState;
 use crate::wakeups::Topic;
 
@@ -18,6 +20,9 @@ pub async fn tick(state: &AppState, claim: Claim, now: Timestamp) -> Result<Repo
         Worker::Reconcile => reconcile::tick(state, claim, now).await,
         Worker::Settle => settle::tick(state, claim, now).await,
         Worker::Exhaust => exhaust::tick(state, claim, now).await,
+        Worker::Collect => collect::tick(state, claim, now).await,
+        Worker::Remind => remind::tick(state, claim, now).await,
+        Worker::Promise => promise::tick(state, claim, now).await,
         Worker::Forget => forget::tick(state, claim, now).await,
         Worker::Invoice => invoice::tick(state, claim, now).await,
     };

@@ -27,6 +27,10 @@ pub async fn ids(api: &Api, owner: &Person) -> Ids {
     let fifty = json!({"amount": {"amount": "50.00", "currency": "CNY"}});
     let top_up = api.post_once(&owner.access, "/v1/wallet/topups", "owners", fifty).await.is(201);
     let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    let refunds = format!("/v1/wallet/topups/{}/refunds", text(&top_up["id"]));
+    let refund = api.post_once(&owner.access, &refunds, "owners-refund", json!({})).await.is(201);
+    let month = json!({"period": "month", "limit": {"amount": "500.00", "currency": "CNY"}});
+    let cap = api.put(&owner.access, "/v1/wallet/spend-caps", month).await.is(200);
     let (instance_id, charge_id) = running_instance(api, owner).await;
     BTreeMap::from([
         ("tenant_id", owner.tenant_id.clone()),
@@ -37,6 +41,9 @@ pub async fn ids(api: &Api, owner: &Person) -> Ids {
         ("charge_id", charge_id),
         ("invoice_id", invoice(api, owner).await),
         ("top_up_id", text(&top_up["id"])),
+        ("refund_id", text(&refund["id"])),
+        ("cap_id", text(&cap["id"])),
+        ("notice_id", notice_of(api, owner).await),
     ])
 }
 
@@ -69,6 +76,12 @@ async fn invoice(api: &Api, owner: &Person) -> String {
     issued["id"].as_str().unwrap().to_owned()
 }
 
+/// The owner's newest notice: ten yuan of trial credit last for less than a day.
+async fn notice_of(api: &Api, owner: &Person) -> String {
+    let notices = api.get(&owner.access, "/v1/notices").await.is(200);
+    notices["items"][0]["id"].as_str().unwrap().to_owned()
+}
+
 /// An id of the right form that names nothing.
 pub fn absent(parameter: &str, body: &str) -> String {
     let prefix = match parameter {
@@ -76,7 +89,12 @@ pub fn absent(parameter: &str, body: &str) -> String {
         "user_id" => "usr",
         "key_id" => "key",
         "ssh_key_id" => "ssh",
-        "top_up_id" => "trf",
+        "top_up_id" => "top",
+        "refund_id" => "rfd",
+        "notice_id" => "ntc",
+        "cap_id" => "cap",
+        "incident_id" => "inc",
+        "provider" => return "none".to_owned(),
         "charge_id" => "seg",
         "invoice_id" => "inv",
         "instance_id" => "ins",

@@ -119,8 +119,17 @@ impl Api {
     }
 
     pub async fn start_with(change: impl FnOnce(Config) -> Config) -> Self {
+        Self::start_at(&Self::clock(), change).await
+    }
+
+    pub fn clock() -> Arc<ManualClock> {
+        Arc::new(ManualClock::at(START))
+    }
+
+    /// In a time that something else shares.
+    pub async fn start_at(clock: &Arc<ManualClock>, change: impl FnOnce(Config) -> Config) -> Self {
         let data = TempDir::new().unwrap();
-        let clock = Arc::new(ManualClock::at(START));
+        let clock = Arc::clone(clock);
         let ambient = Ambient { clock: clock.clone(), entropy: Arc::new(SeededEntropy::new(7)) };
         let server = serve::serve_with(change(config(&data)), ambient).await.unwrap();
         Self { server, clock, http: reqwest::Client::new(), people: AtomicU64::new(0), _data: data }
@@ -158,6 +167,10 @@ impl Api {
         let mut edit = price;
         edit["fingerprint"] = preview["fingerprint"].clone();
         self.post(&operator.access, "/v1/admin/price-book", edit).await
+    }
+
+    pub async fn put(&self, credential: &str, path: &str, body: Value) -> Got {
+        self.send(self.request("PUT", path).bearer_auth(credential).json(&body)).await
     }
 
     pub async fn patch(&self, credential: &str, path: &str, body: Value) -> Got {

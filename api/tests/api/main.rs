@@ -23,6 +23,7 @@ mod money;
 mod money_invariants;
 mod openapi;
 mod operators;
+mod payments;
 mod people;
 mod real;
 mod statements;

@@ -92,6 +92,12 @@ async fn every_deed_of_an_operator_leaves_a_line(api: Api) {
     let given = credit(&person.tenant_id, "1.00");
     api.post_once(&operator.access, "/v1/admin/credits", "k", given).await.is(201);
     logged.insert("give_credit", lines(api, operator).await[0].clone());
+    let paid = json!({"amount": cny("5.00")});
+    let paid = api.post_once(&person.access, "/v1/wallet/topups", "paid", paid).await.is(201);
+    let refund =
+        json!({"tenant_id": person.tenant_id, "top_up_id": paid["id"], "reason": "asked by telephone"});
+    api.post_once(&operator.access, "/v1/admin/refunds", "refund", refund).await.is(201);
+    logged.insert("give_refund", lines(api, operator).await[0].clone());
 
     for (operation, line) in &logged {
         assert_eq!(line["operator_id"], operator.user_id, "{operation}: {line}");

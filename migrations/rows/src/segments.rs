@@ -53,6 +53,14 @@ rows! {
         segment_id: Option<SegmentId>,
         received_at: Timestamp,
     }
+    /// Proven seconds of an ended segment that money did not reach.
+    WaivedRow / WaivedRaw {
+        segment_id: SegmentId,
+        /// Charged to nobody.
+        seconds: Seconds,
+        /// Charged to the receivable.
+        owed_seconds: Seconds,
+    }
 }
 
 /// Which segments a bill shows.

@@ -15,8 +15,8 @@ use tarn_billing::transfer::TransferKind;
 use tarn_protocol::hardware::{LinkClass, LinkGrade};
 use tarn_protocol::ids::{
     AccountId, ApiKeyId, CertificateId, CreditRequestId, EventId, GpuUuid, GrantId, HoldId, HostId,
-    InstanceId, InvoiceId, JoinTokenId, LeaseId, OfferId, RefreshTokenId, SegmentId, SessionId, SshKeyId,
-    TenantId, TransferId, UserId,
+    IncidentId, InstanceId, InvoiceId, JoinTokenId, LeaseId, NoticeId, OfferId, RefreshTokenId, RefundId,
+    SegmentId, SessionId, SpendCapId, SshKeyId, TenantId, TopUpId, TransferId, UserId,
 };
 use tarn_protocol::units::{BootId, Bytes, Generation, MonoMillis, Sequence, Timestamp};
 use tarn_provisioner::lifecycle::{DesiredState, ReasonCode, State};
@@ -99,16 +99,21 @@ stored_text!(
     GrantId,
     HoldId,
     HostId,
+    IncidentId,
     InstanceId,
     InvoiceId,
     JoinTokenId,
     LeaseId,
+    NoticeId,
     OfferId,
     RefreshTokenId,
+    RefundId,
     SegmentId,
     SessionId,
+    SpendCapId,
     SshKeyId,
     TenantId,
+    TopUpId,
     TransferId,
     UserId,
 );

@@ -25,6 +25,7 @@ words! {
     WalletPart {
         Balance = "balance",
         Burning = "burning",
+        Debt = "debt",
         Grant = "grant",
     }
 }
@@ -66,7 +67,7 @@ rows! {
         id: String,
         /// Of the account or the grant; the SKU of what burns.
         kind: String,
-        /// Posted, granted, or the rate per hour.
+        /// Posted, granted, owed, or the rate per hour.
         first_micros: Micros,
         /// Held, or remaining.
         second_micros: Micros,
@@ -93,6 +94,8 @@ pub struct WalletRow {
     /// Oldest first.
     pub grants: Vec<GrantRow>,
     pub burning: Vec<BurningRow>,
+    /// Beyond the wallets.
+    pub owed_micros: Micros,
 }
 
 impl WalletRow {
@@ -112,6 +115,7 @@ impl WalletRow {
                     micros_per_hour: Stored::from_raw(line.first_micros.get())?,
                     exhausts_at: line.until_at,
                 }),
+                WalletPart::Debt => wallet.owed_micros = line.first_micros,
                 WalletPart::Grant => wallet.grants.push(GrantRow {
                     id: Stored::from_raw(line.id)?,
                     tenant_id: scope.tenant_id().clone(),

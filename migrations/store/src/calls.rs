@@ -6,6 +6,7 @@ mod fleet;
 mod invoices;
 mod money;
 mod operators;
+mod payments;
 mod people;
 mod rentals;
 mod reports;

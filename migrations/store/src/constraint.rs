@@ -56,6 +56,16 @@ pub enum Constraint {
     Eviction,
     /// The grant belongs to another request for credit.
     RequestOfGrant,
+    /// The call that asks for it has a top-up.
+    TopUpReference,
+    ExternalTopUp,
+    PendingAutoTopUp,
+    /// A cap on this subject for this period is there.
+    SpendCap,
+    /// It was told before.
+    Notice,
+    NoticeMark,
+    Incident,
     /// A row of this id.
     RowId,
 }
@@ -144,6 +154,31 @@ const NAMES: &[(Constraint, &str, &str)] = &[
     (Constraint::RowId, "operator_log_pkey", "operator_log.seq"),
     (Constraint::RowId, "operator_log_head_pkey", "operator_log_head.id"),
     (Constraint::RowId, "credit_requests_pkey", "credit_requests.id"),
+    (Constraint::TopUpReference, "top_ups_reference_key", "top_ups.reference"),
+    (Constraint::ExternalTopUp, "one_top_up_per_external", "top_ups.provider, top_ups.external_id"),
+    (Constraint::PendingAutoTopUp, "one_pending_auto_top_up", "top_ups.tenant_id"),
+    (
+        Constraint::SpendCap,
+        "one_spend_cap_per_subject",
+        "spend_caps.tenant_id, spend_caps.period, spend_caps.subject_kind, spend_caps.subject",
+    ),
+    (Constraint::Notice, "one_notice_per_crossing", "notices.tenant_id, notices.crossing"),
+    (Constraint::NoticeMark, "notice_marks_pkey", "notice_marks.tenant_id, notice_marks.kind"),
+    (
+        Constraint::Incident,
+        "one_incident",
+        "sla_incidents.instance_id, sla_incidents.kind, sla_incidents.from_at",
+    ),
+    (Constraint::RowId, "top_ups_pkey", "top_ups.id"),
+    (Constraint::RowId, "payment_methods_pkey", "payment_methods.tenant_id"),
+    (Constraint::RowId, "auto_top_ups_pkey", "auto_top_ups.tenant_id"),
+    (Constraint::RowId, "refunds_pkey", "refunds.id"),
+    (Constraint::RowId, "reversed_transfers_pkey", "reversed_transfers.transfer_id"),
+    (Constraint::RowId, "debts_pkey", "debts.tenant_id"),
+    (Constraint::RowId, "waived_seconds_pkey", "waived_seconds.segment_id"),
+    (Constraint::RowId, "spend_caps_pkey", "spend_caps.id"),
+    (Constraint::RowId, "notices_pkey", "notices.id"),
+    (Constraint::RowId, "sla_incidents_pkey", "sla_incidents.id"),
     (Constraint::RowId, "instance_plans_pkey", "instance_plans.instance_id"),
     (Constraint::RowId, "placement_turns_pkey", "placement_turns.id"),
     (Constraint::RowId, "billing_details_pkey", "billing_details.tenant_id"),

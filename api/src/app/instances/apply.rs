@@ -78,6 +78,7 @@ async fn apply(
     effect: Effect,
     report: Option<&ReportTime>,
 ) -> Result<(), StoreError> {
+    let effect = reasoned(tx, act, dossier, effect).await?;
     match effect {
         Effect::SetState { from, to, reason } => set_state(tx, act, dossier, (from, to), reason).await,
         Effect::SetDesired { state, reason } => {
@@ -115,6 +116,31 @@ async fn apply(
         }
         Effect::RaiseAlert(alert) => raise(tx, act, dossier, alert).await,
     }
+}
+
+/// A host that ends what is not paid any longer says so; that it was a spend cap is known only here.
+async fn reasoned(tx: &mut Tx, act: &Act, dossier: &Dossier, effect: Effect) -> Result<Effect, StoreError> {
+    const ENDED: ReasonCode = ReasonCode::BalanceExhausted;
+    let by_host = matches!(
+        effect,
+        Effect::SetState { reason: Some(ENDED), .. }
+            | Effect::SetDesired { reason: ENDED, .. }
+            | Effect::CloseSegment { reason: ENDED, .. }
+    );
+    if !by_host || dossier.row.desired_reason == ENDED {
+        return Ok(effect);
+    }
+    // The planner closes the segment among its effects: what is known before that holds for all of them.
+    let why = match dossier.row.desired_reason {
+        known @ ReasonCode::SpendCapReached => known,
+        _ => metering::exhaustion::why_ended(tx, act, &dossier.scope(), &dossier.row.id).await?,
+    };
+    Ok(match effect {
+        Effect::SetState { from, to, .. } => Effect::SetState { from, to, reason: Some(why) },
+        Effect::SetDesired { state, .. } => Effect::SetDesired { state, reason: why },
+        Effect::CloseSegment { at, .. } => Effect::CloseSegment { at, reason: why },
+        other => other,
+    })
 }
 
 async fn set_state(
@@ -223,6 +249,7 @@ async fn open_segment(
 const fn close_reason(state: State, wish: DesiredState, reason: ReasonCode) -> CloseReason {
     match (reason, state, wish) {
         (ReasonCode::BalanceExhausted, ..) => CloseReason::BalanceExhausted,
+        (ReasonCode::SpendCapReached, ..) => CloseReason::SpendCap,
         (ReasonCode::CommandEnded, ..) => CloseReason::CommandEnded,
         (ReasonCode::HostLost, ..) => CloseReason::HostLost,
         (_, State::Degraded, _) => CloseReason::Degraded,

@@ -21,6 +21,7 @@ use tarn_store::{StoreError, Tx};
 use super::dossier::Dossier;
 use crate::app::act::Act;
 use crate::app::fleet;
+use crate::app::metering::caps::{CapReached, Limits};
 use crate::app::metering::purse::{CorruptMoney, Purse};
 use crate::app::metering::storage;
 use crate::app::metering::stored::corrupt;
@@ -39,6 +40,8 @@ pub enum StartRefused {
     Quota(#[from] QuotaExceeded),
     #[error(transparent)]
     Money(#[from] gate::Refused),
+    #[error(transparent)]
+    SpendCap(#[from] CapReached),
     #[error("{refusal}")]
     NoCapacity { refusal: Refusal, alternatives: Vec<Listed> },
 }
@@ -87,6 +90,11 @@ pub async fn check(
         Ok(admitted) => admitted.hold,
         Err(refused) => return Ok(Err(refused.into())),
     };
+    let limits = Limits::load(tx, &scope, &purse, act.now).await?;
+    let admitted = limits.admit(rate, dossier.row.created_by.as_deref(), &dossier.row.label, act.now);
+    if let Err(reached) = admitted.map_err(CorruptMoney::Amount)? {
+        return Ok(Err(reached.into()));
+    }
     let snapshot = fleet::snapshot(tx).await?;
     match placement::place(&shape.fleet(&snapshot)?, &shape.request(wanted)) {
         Ok(placed) => {

@@ -1,8 +1,13 @@
-//! Exhaustion: until when a tenant's running instances are paid, told to the hosts, and enforced here at that very instant.
+//! Exhaustion: until when a tenant's running instances are paid and within its spend caps, told to the hosts, and enforced here at that
+//! very instant.
 
+use serde_json::json;
 use tarn_billing::exhaustion::{HORIZON_SECONDS, Runway, forecast};
-use tarn_billing::segment::SegmentState;
+use tarn_billing::money::Micros;
+use tarn_billing::rate::hourly_burn;
+use tarn_billing::segment::{CloseReason, SegmentState};
 use tarn_protocol::control::RunUntil;
+use tarn_protocol::ids::InstanceId;
 use tarn_protocol::units::Timestamp;
 use tarn_provisioner::lifecycle::{DesiredState, ReasonCode};
 use tarn_provisioner::reconcile::HostView;
@@ -11,31 +16,43 @@ use tarn_rows::segments::SegmentRow;
 use tarn_rows::storage::StorageSegmentRow;
 use tarn_store::{StoreError, Tx};
 
+use super::caps::{self, Limit, Limits};
 use super::purse::{CorruptMoney, Purse};
 use super::{segments, storage};
 use crate::app::act::{Act, EXHAUST};
 use crate::app::instances::apply;
 use crate::app::instances::dossier::Dossier;
 use crate::app::metering::stored::corrupt;
+use crate::app::money::notices::{self, NoticeKind};
 
-/// Computes the runway again and tells the hosts what changed.
+/// How far the instant at which a host ends something by itself may be from the one that is computed when it says so.
+const SLACK_SECONDS: i64 = 5;
+
+/// Computes the runway again, tells the hosts what changed and the customer what was crossed.
 pub async fn rearm(tx: &mut Tx, act: &mut Act, scope: &TenantScope) -> Result<(), CorruptMoney> {
     let mut purse = Purse::load(tx, scope, act.now).await?;
     if storage::resume(tx, act, scope, &purse).await? {
         purse = Purse::load(tx, scope, act.now).await?;
     }
-    let until = match forecast(purse.costing(), &purse.book, &purse.funds, act.now)? {
+    let runway = forecast(purse.costing(), &purse.book, &purse.funds, act.now)?;
+    let limits = Limits::load(tx, scope, &purse, act.now).await?;
+    let burn = hourly_burn(purse.burning())?;
+    if burn > Micros::ZERO {
+        notices::runway(tx, act, scope, runway, burn).await?;
+    }
+    let paid_until = match runway {
         Runway::Until(until) => until,
         Runway::Unlimited => act.now.plus_seconds(HORIZON_SECONDS),
     };
     for (row, segment) in &purse.disks {
-        if segment.state() == SegmentState::Open && !noted(row, until, act.now) {
-            let row = StorageSegmentRow { exhausts_at: Some(until), updated_at: act.now, ..row.clone() };
+        if segment.state() == SegmentState::Open && !noted(row, paid_until, act.now) {
+            let row = StorageSegmentRow { exhausts_at: Some(paid_until), updated_at: act.now, ..row.clone() };
             storage::save(tx, scope, row).await?;
         }
     }
     let open = purse.segments.into_iter().filter(|(_, segment)| segment.state() == SegmentState::Open);
     for (row, segment) in open {
+        let until = limits.until(&row.id).map_or(paid_until, |(capped, _)| capped.min(paid_until));
         let run_until = segment.run_until(until);
         if told(&row, &run_until, until, act.now) {
             continue;
@@ -83,17 +100,94 @@ pub async fn stop_all(
     let purse = Purse::load(tx, scope, act.now).await?;
     let mut stopped = storage::close_exhausted(tx, scope, &purse, until, act.now).await?;
     for row in tx.open_segments_of_tenant(scope).await? {
-        let Some(instance) = tx.instance(scope, &row.instance_id).await? else { continue };
-        let mut dossier = Dossier::load(tx, instance).await?;
-        if dossier.row.desired_state == DesiredState::Running {
-            dossier.row.desired_state = DesiredState::Stopped;
-            dossier.row.desired_reason = ReasonCode::BalanceExhausted;
-            dossier.row.desired_since = until;
-        }
-        apply::converge(tx, act, &mut dossier, &HostView::default(), None).await?;
-        stopped += 1;
+        tell_exhausted(tx, act, scope, until).await?;
+        stopped += u32::from(stop(tx, act, scope, &row, until, ReasonCode::BalanceExhausted).await?);
     }
     Ok(stopped)
+}
+
+/// Stops what runs under a spend cap that was reached at `until`: charging ends there.
+pub async fn stop_capped(
+    tx: &mut Tx,
+    act: &mut Act,
+    scope: &TenantScope,
+    limit: &Limit,
+    until: Timestamp,
+) -> Result<u32, CorruptMoney> {
+    let mut stopped = 0;
+    for row in tx.open_segments_of_tenant(scope).await? {
+        if limit.covers_open(&row.id) {
+            caps::tell(tx, act, scope, limit).await?;
+            stopped += u32::from(stop(tx, act, scope, &row, until, ReasonCode::SpendCapReached).await?);
+        }
+    }
+    Ok(stopped)
+}
+
+/// Ends one run at `until`; whether it was there.
+async fn stop(
+    tx: &mut Tx,
+    act: &mut Act,
+    scope: &TenantScope,
+    row: &SegmentRow,
+    until: Timestamp,
+    reason: ReasonCode,
+) -> Result<bool, StoreError> {
+    let Some(instance) = tx.instance(scope, &row.instance_id).await? else { return Ok(false) };
+    let mut dossier = Dossier::load(tx, instance).await?;
+    if dossier.row.desired_state == DesiredState::Running {
+        dossier.row.desired_state = DesiredState::Stopped;
+        dossier.row.desired_reason = reason;
+        dossier.row.desired_since = until;
+    }
+    apply::converge(tx, act, &mut dossier, &HostView::default(), None).await?;
+    Ok(true)
+}
+
+fn money_end(purse: &Purse, now: Timestamp) -> Result<Option<Timestamp>, CorruptMoney> {
+    Ok(match forecast(purse.costing(), &purse.book, &purse.funds, now)? {
+        Runway::Until(until) => Some(until),
+        Runway::Unlimited => None,
+    })
+}
+
+async fn tell_exhausted(
+    tx: &mut Tx,
+    act: &Act,
+    scope: &TenantScope,
+    until: Timestamp,
+) -> Result<(), StoreError> {
+    let crossing = format!("{} {}", NoticeKind::BalanceExhausted.as_str(), until.as_micros());
+    let detail = json!({
+        "exhausted_at_micros": until.as_micros(),
+        "then": "every running instance was stopped; starts need an hour of their price",
+    });
+    notices::tell(tx, act, scope, NoticeKind::BalanceExhausted, &crossing, detail).await.map(drop)
+}
+
+/// Why a host ended `instance` by itself at the moment that it was told: the money, or a spend cap.
+pub async fn why_ended(
+    tx: &mut Tx,
+    act: &Act,
+    scope: &TenantScope,
+    instance: &InstanceId,
+) -> Result<ReasonCode, StoreError> {
+    let Some(segment) = tx.open_segment_of_instance(scope, instance).await? else {
+        let newest = tx.segments_of_instance(scope, instance).await?.pop();
+        let capped = newest.is_some_and(|segment| segment.close_reason == Some(CloseReason::SpendCap));
+        return Ok(if capped { ReasonCode::SpendCapReached } else { ReasonCode::BalanceExhausted });
+    };
+    let purse = Purse::load(tx, scope, act.now).await.map_err(corrupt)?;
+    let limits = Limits::load(tx, scope, &purse, act.now).await.map_err(corrupt)?;
+    let money = money_end(&purse, act.now).map_err(corrupt)?;
+    let capped = limits.until(&segment.id);
+    let first = capped.filter(|(at, _)| money.is_none_or(|until| *at < until));
+    // What the host was told may be a moment older than what is known now.
+    let slack = act.now.plus_seconds(SLACK_SECONDS);
+    Ok(match first {
+        Some((at, _)) if at <= slack => ReasonCode::SpendCapReached,
+        _ => ReasonCode::BalanceExhausted,
+    })
 }
 
 /// Before a commit: the runway of every tenant whose burn the transaction changed.

@@ -1,5 +1,7 @@
 //! From evidence to ledger: segments open, collect proof, settle and end. `tarn-billing` decides; this reads and writes rows.
 
+pub mod caps;
+pub mod debts;
 pub mod evidence;
 pub mod exhaustion;
 pub mod expire;

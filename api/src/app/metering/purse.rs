@@ -9,7 +9,7 @@ use tarn_billing::segment::{Segment, SegmentState};
 use tarn_protocol::units::Timestamp;
 use tarn_rows::TenantScope;
 use tarn_rows::offers::PriceRow;
-use tarn_rows::segments::SegmentRow;
+use tarn_rows::segments::{SegmentRow, WaivedRow};
 use tarn_rows::storage::StorageSegmentRow;
 use tarn_store::{StoreError, Tx};
 
@@ -43,6 +43,8 @@ pub struct Purse {
     pub disks: Vec<(StorageSegmentRow, Segment)>,
     /// Confirmed and not settled.
     pub accrued: Micros,
+    /// What of ended segments money did not reach, so far.
+    pub waived: Vec<WaivedRow>,
 }
 
 impl Purse {
@@ -57,13 +59,23 @@ impl Purse {
             let segment = stored::segment(&row)?;
             segments.push((row, segment));
         }
+        // Only what has ended can have been waived.
+        let mut waived = Vec::new();
+        if segments.iter().any(|(_, segment)| segment.state() != SegmentState::Open) {
+            waived = tx.waived_seconds(scope).await?;
+            for (row, segment) in &mut segments {
+                if let Some(waived) = waived.iter().find(|waived| waived.segment_id == row.id) {
+                    *segment = segment.clone().with_waived(waived.seconds);
+                }
+            }
+        }
         let mut disks = Vec::new();
         for row in tx.storage_that_costs(scope, since).await? {
             let segment = stored::storage_segment(&row)?;
             disks.push((row, segment));
         }
         let funds = stored::funds(&grants, held)?;
-        let purse = Self { book, funds, segments, disks, accrued: Micros::ZERO };
+        let purse = Self { book, funds, segments, disks, accrued: Micros::ZERO, waived };
         let accrued = Micros::checked_sum(purse.costing().map(|segment| segment.accrued(now)))?;
         Ok(Self { accrued, ..purse })
     }

@@ -4,23 +4,26 @@ use std::collections::HashMap;
 
 use tarn_billing::catch_up::{CatchUpError, Step, catch_up};
 use tarn_billing::money::Micros;
+use tarn_billing::rate::Seconds;
 use tarn_billing::segment::{Segment, SegmentState};
 use tarn_billing::settlement::{Charge, Settlement};
 use tarn_protocol::ids::SegmentId;
 use tarn_protocol::units::Timestamp;
 use tarn_rows::TenantScope;
 use tarn_rows::ledger::Posting;
-use tarn_rows::segments::SegmentRow;
+use tarn_rows::segments::{SegmentRow, WaivedRow};
 use tarn_rows::storage::StorageSegmentRow;
 use tarn_store::{StoreError, Tx};
 
+use super::caps::{CAPS_MAX, Limits};
 use super::purse::{CorruptMoney, Purse};
 use super::stored::CorruptRow;
-use super::{exhaustion, expire, segments, storage, stored};
+use super::{debts, exhaustion, expire, segments, storage, stored};
 use crate::app::act::Act;
 
-/// Ending what the money no longer pays for leaves nothing open, so that the second round is the last.
-const ROUNDS_MAX: u32 = 3;
+/// Ending what the money no longer pays for leaves nothing open, and what a cap ends is under no later one: after one round for each,
+/// the next is the last.
+const ROUNDS_MAX: u32 = CAPS_MAX + 3;
 
 #[derive(Debug, thiserror::Error)]
 pub enum SettleFailed {
@@ -50,16 +53,32 @@ pub async fn settle(tx: &mut Tx, act: &mut Act, scope: &TenantScope) -> Result<S
     let mut done = Settled::default();
     for _ in 0..ROUNDS_MAX {
         let purse = Purse::load(tx, scope, act.now).await?;
+        let limits = Limits::load(tx, scope, &purse, act.now).await?;
         let due: Vec<Segment> = purse.costing().cloned().collect();
+        let steps = catch_up(due, &purse.book, &purse.funds, act.now)?;
+        let ends = steps.last().and_then(Step::exhausts_at);
+        if let Some((at, limit)) =
+            limits.first_reached(act.now).filter(|(at, _)| ends.is_none_or(|end| *at < end))
+        {
+            done.stopped += exhaustion::stop_capped(tx, act, scope, limit, at).await?;
+            continue;
+        }
         let cards = purse.segments.into_iter().map(|(row, _)| (row.id.clone(), Row::Card(row)));
         let disks = purse.disks.into_iter().map(|(row, _)| (row.id.clone(), Row::Disk(row)));
         let mut books = Books { rows: cards.chain(disks).collect(), done: &mut done };
         let mut ended = None;
-        for step in catch_up(due, &purse.book, &purse.funds, act.now)? {
+        for step in steps {
             ended = books.carry_out(tx, act, scope, step).await?;
         }
-        let Some(at) = ended else { return Ok(done) };
-        done.stopped += exhaustion::stop_all(tx, act, scope, at).await?;
+        if let Some(at) = ended {
+            done.stopped += exhaustion::stop_all(tx, act, scope, at).await?;
+            continue;
+        }
+        // Money that a start keeps back is money: nothing is beyond it until the hold is resolved.
+        if purse.funds.held() == Micros::ZERO {
+            books.owe(tx, act, scope, &purse.waived).await?;
+        }
+        return Ok(done);
     }
     Err(SettleFailed::RunsOn)
 }
@@ -74,6 +93,15 @@ fn due(segment: &Segment, plan: &Settlement) -> bool {
 enum Row {
     Card(SegmentRow),
     Disk(StorageSegmentRow),
+}
+
+impl Row {
+    fn ended_run(self) -> Option<SegmentRow> {
+        match self {
+            Self::Card(row) => row.ended_at.is_some().then_some(row),
+            Self::Disk(_) => None,
+        }
+    }
 }
 
 /// The segments' rows as the steps so far left them.
@@ -155,6 +183,29 @@ impl Books<'_> {
             Row::Disk(row)
         };
         self.rows.insert(segment.id().clone(), row);
+        Ok(())
+    }
+
+    /// What of ended runs money did not reach is owed, or charged to nobody.
+    async fn owe(
+        self,
+        tx: &mut Tx,
+        act: &mut Act,
+        scope: &TenantScope,
+        waived: &[WaivedRow],
+    ) -> Result<(), SettleFailed> {
+        let mut ended: Vec<SegmentRow> = self.rows.into_values().filter_map(Row::ended_run).collect();
+        ended.sort_by(|one, other| one.id.cmp(&other.id));
+        for row in ended {
+            let before = waived.iter().find(|waived| waived.segment_id == row.id);
+            let segment = stored::segment(&row).map_err(CorruptMoney::Row)?;
+            let segment = segment.with_waived(before.map_or(Seconds::ZERO, |before| before.seconds));
+            let unpaid = segment.confirmed(act.now).since(segment.settled().seconds);
+            if unpaid > Seconds::ZERO {
+                self.done.transfers += debts::incur(tx, act, scope, (row, segment), unpaid, before).await?;
+                self.done.segments += 1;
+            }
+        }
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! Between the rows of the money tables and the values that `tarn-billing` decides on.
 
+use tarn_billing::account::{Account, AccountKind};
 use tarn_billing::coverage::Coverage;
 use tarn_billing::funds::Funds;
 use tarn_billing::grant::{Grant, GrantTerms, InvalidGrant};
@@ -8,8 +9,8 @@ use tarn_billing::money::{Micros, OutOfRange};
 use tarn_billing::segment::{
     Anchor, CloseReason, InvalidSegment, Segment, SegmentState, SegmentTerms, Settled,
 };
-use tarn_billing::transfer::Transfer;
-use tarn_protocol::ids::SegmentId;
+use tarn_billing::transfer::{InvalidTransfer, Subject, Transfer};
+use tarn_protocol::ids::{AccountId, SegmentId};
 use tarn_protocol::units::Timestamp;
 use tarn_rows::ledger::TransferRow;
 use tarn_rows::segments::SegmentRow;
@@ -29,6 +30,10 @@ pub enum CorruptRow {
     OtherMeter(SegmentId),
     #[error(transparent)]
     Grant(#[from] InvalidGrant),
+    #[error("account {0} is none of this transfer's")]
+    UnknownAccount(AccountId),
+    #[error(transparent)]
+    Transfer(#[from] InvalidTransfer),
     #[error(transparent)]
     Amount(#[from] OutOfRange),
 }
@@ -202,6 +207,27 @@ pub fn transfer(transfer: &Transfer) -> TransferRow {
         memo: "usage".to_owned(),
         created_at: transfer.at(),
     }
+}
+
+/// The transfer that a row holds.
+pub fn transfer_of(row: &TransferRow) -> Result<Transfer, CorruptRow> {
+    let account = |id: &AccountId| {
+        let owners = [row.tenant_id.as_ref(), None];
+        let known = owners.into_iter().flat_map(|owner| {
+            AccountKind::ALL.into_iter().filter_map(move |kind| Account::new(kind, owner).ok())
+        });
+        known
+            .into_iter()
+            .find(|account| account.id() == id)
+            .ok_or_else(|| CorruptRow::UnknownAccount(id.clone()))
+    };
+    let subject = Subject {
+        grant_id: row.grant_id.clone(),
+        segment_id: row.segment_id.clone(),
+        reverses: row.reverses.clone(),
+    };
+    let accounts = (account(&row.debit_account_id)?, account(&row.credit_account_id)?);
+    Ok(Transfer::new(row.id.clone(), row.kind, accounts, row.amount_micros, subject, row.created_at)?)
 }
 
 /// A stored value that breaks a rule of its domain, as the store's error: for work that has no error of its own for it.

@@ -1,17 +1,17 @@
 //! Cash and credit into a wallet.
 
-use tarn_billing::grant::{Grant, GrantKind, GrantTerms, InvalidGrant};
+use tarn_billing::grant::Grant;
 use tarn_billing::money::Micros;
-use tarn_protocol::ids::{GrantId, TenantId};
+use tarn_billing::transfer::InvalidTransfer;
 use tarn_rows::TenantScope;
 use tarn_store::{StoreError, Tx};
 
 use crate::app::act::Act;
-use crate::app::metering::exhaustion;
 use crate::app::metering::purse::CorruptMoney;
-use crate::app::money::payments::Payment;
-use crate::app::money::wallet::{self, FundingError};
-use crate::state::AppState;
+use crate::app::metering::settle::{self, SettleFailed};
+use crate::app::metering::{debts, exhaustion};
+use crate::app::money::notices;
+use crate::app::money::wallet::{self, External, FundingError};
 
 pub const TOP_UP_MIN: Micros = Micros::new(1_000_000);
 pub const TOP_UP_MAX: Micros = Micros::new(100_000_000_000);
@@ -21,37 +21,32 @@ pub enum TopUpError {
     #[error(transparent)]
     Funding(#[from] FundingError),
     #[error(transparent)]
+    Transfer(#[from] InvalidTransfer),
+    #[error(transparent)]
     Runway(#[from] CorruptMoney),
+    #[error(transparent)]
+    Settle(#[from] SettleFailed),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// The grant of a confirmed payment.
-pub fn cash(state: &AppState, tenant_id: TenantId, payment: &Payment) -> Result<Grant, InvalidGrant> {
-    let now = state.clock.now();
-    Grant::new(GrantTerms {
-        id: GrantId::new(now, state.entropy.bits()),
-        tenant_id,
-        kind: GrantKind::Cash,
-        priority: 0,
-        amount: payment.amount,
-        granted_at: now,
-        expires_at: None,
-    })
-}
-
-/// Puts `grant` into the wallet, and tells the hosts that what runs is paid for longer.
+/// Puts `grant` into the wallet, and tells the hosts that what runs is paid for longer. What happened to the money before is carried
+/// out first: what has expired or ended stays so, and no second draws on money that came after it.
 pub async fn put(
     tx: &mut Tx,
     act: &mut Act,
     scope: &TenantScope,
     grant: &Grant,
-    payment: Option<Payment>,
+    external: Option<External>,
     memo: &str,
 ) -> Result<(), TopUpError> {
-    tx.lock_tenant(scope).await?;
-    wallet::fund(tx, scope, grant, payment.map(|payment| payment.external), memo).await?;
+    settle::settle(tx, act, scope).await?;
+    wallet::fund(tx, scope, grant, external, memo).await?;
     act.hit("fund.granted");
+    debts::pay(tx, act, scope).await?;
     exhaustion::rearm(tx, act, scope).await?;
+    if tx.open_segments_of_tenant(scope).await?.is_empty() {
+        notices::arm(tx, scope).await?;
+    }
     Ok(())
 }

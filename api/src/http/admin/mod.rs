@@ -9,5 +9,6 @@ pub mod join_tokens;
 pub mod links;
 pub mod log;
 pub mod price_book;
+pub mod refunds;
 pub mod reports;
 pub mod tenants;

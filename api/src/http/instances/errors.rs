@@ -30,6 +30,7 @@ impl From<StartRefused> for ApiError {
                 Self::new(Code::QuotaExceeded, detail).with_member("quota", json!(exceeded))
             }
             StartRefused::Money(_) => Self::new(Code::BalanceTooLow, detail),
+            StartRefused::SpendCap(_) => Self::new(Code::SpendCapReached, detail),
             StartRefused::NoCapacity { refusal, alternatives } => {
                 let alternatives: Vec<_> = alternatives.iter().map(offers::render::alternative).collect();
                 Self::new(Code::NoCapacity, detail)

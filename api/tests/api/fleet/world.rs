@@ -52,6 +52,21 @@ impl World {
         Person { access, ..person }
     }
 
+    /// The same, who also handles money.
+    pub async fn spender(&self) -> Person {
+        self.spender_and_key().await.0
+    }
+
+    /// The same with the id of the key that is the credential.
+    pub async fn spender_and_key(&self) -> (Person, String) {
+        let person = self.api.person().await;
+        let scopes = ["offers:read", "instances:read", "instances:write", "wallet:read", "wallet:write"];
+        let body = json!({"name": "spender", "scopes": scopes});
+        let key = self.api.post(&person.access, "/v1/api-keys", body).await.is(201);
+        let text = |name: &str| key[name].as_str().unwrap().to_owned();
+        (Person { access: text("secret"), ..person }, text("id"))
+    }
+
     pub fn now(&self) -> Timestamp {
         self.api.clock.now()
     }

@@ -10,7 +10,7 @@ use tarn_rows::audit::{
     AuditSegmentRow, AuditSpanRow, AuditTransferRow, AuditUsageRow,
 };
 use tarn_rows::ledger::{AccountRow, AuditRow, EntryRow, LedgerLineRow, Posting, TransferRow};
-use tarn_rows::segments::{ChargeFilter, MeterEventRow, SegmentRow};
+use tarn_rows::segments::{ChargeFilter, MeterEventRow, SegmentRow, WaivedRow};
 use tarn_rows::wallet::{BalanceRow, GrantRow, HoldRow, HoldState, WalletRow};
 use tarn_rows::{Page, TenantScope};
 
@@ -21,13 +21,10 @@ calls! { ledger {
     post_transfer(transfer: &TransferRow) -> Posting;
     transfer(id: &TransferId) -> Option<TransferRow>;
     transfers(scope: &TenantScope, page: Page<'_, TransferId>) -> Vec<TransferRow>;
-    top_ups(scope: &TenantScope, page: Page<'_, TransferId>) -> Vec<TransferRow>;
-    top_up(scope: &TenantScope, id: &TransferId) -> Option<TransferRow>;
     transfers_of_segment(scope: &TenantScope, segment: &SegmentId) -> Vec<TransferRow>;
     usage_between(scope: &TenantScope, segment: &SegmentId, between: (&TransferId, &TransferId)) -> Vec<TransferRow>;
     usage_above(scope: &TenantScope, segment: &SegmentId, id: &TransferId) -> Option<TransferRow>;
     usage_below(scope: &TenantScope, segment: &SegmentId, id: &TransferId) -> Option<TransferRow>;
-    reversed_micros(scope: &TenantScope, id: &TransferId) -> Micros;
     ledger_lines(scope: &TenantScope, page: Page<'_, TransferId>) -> Vec<LedgerLineRow>;
     entries_of_transfer(id: &TransferId) -> Vec<EntryRow>;
     balances(scope: &TenantScope) -> Vec<BalanceRow>;
@@ -76,6 +73,9 @@ calls! { segments {
     segments_exhausted(now: Timestamp, limit: u32) -> Vec<SegmentRow>;
     next_exhaustion() -> Option<Timestamp>;
     segments_that_cost(scope: &TenantScope, since: Timestamp) -> Vec<SegmentRow>;
+    segments_since(scope: &TenantScope, since: Timestamp) -> Vec<SegmentRow>;
+    waived_seconds(scope: &TenantScope) -> Vec<WaivedRow>;
+    put_waived_seconds(scope: &TenantScope, waived: &WaivedRow, now: Timestamp) -> ();
     tenants_that_cost(since: Timestamp) -> Vec<TenantId>;
 } }
 

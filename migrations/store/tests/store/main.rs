@@ -34,6 +34,7 @@ mod invoices;
 mod leases;
 mod ledger;
 mod operators;
+mod payments;
 mod people;
 mod plans;
 mod proxy;

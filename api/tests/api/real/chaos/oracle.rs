@@ -55,7 +55,7 @@ async fn top_ups_are_there_once(shopper: &Shopper) -> i64 {
     let listed = shopper.all("/v1/wallet/topups").await;
     let mut found: Vec<(String, Micros)> = listed
         .iter()
-        .map(|item| (item["id"].as_str().unwrap().to_owned(), amount(&item["amount"])))
+        .map(|item| (item["transfer_id"].as_str().unwrap().to_owned(), amount(&item["amount"])))
         .collect();
     told.sort();
     found.sort();

@@ -107,10 +107,17 @@ impl Shopper {
     }
 
     pub async fn top_up(&mut self) {
-        let amount = Micros::new(1_000_000 + i64::try_from(self.dice.between(0, 5_000_000)).unwrap());
+        // A payment moves whole fen.
+        let amount = Micros::new(1_000_000 + 10_000 * i64::try_from(self.dice.between(0, 500)).unwrap());
         let body = json!({"amount": {"amount": amount.to_string(), "currency": "CNY"}});
-        let made = self.act("/v1/wallet/topups", &body).await.is(201);
-        self.memory.top_ups.push((made["id"].as_str().unwrap().to_owned(), amount));
+        let mut top_up = self.act("/v1/wallet/topups", &body).await.is(201);
+        // It is in the ledger when the provider has said so, not when it was asked.
+        while top_up["state"] == "pending" {
+            tokio::time::sleep(Duration::from_millis(60)).await;
+            top_up = self.get(&format!("/v1/wallet/topups/{}", top_up["id"].as_str().unwrap())).await;
+        }
+        assert_eq!(top_up["state"], "settled", "{top_up}");
+        self.memory.top_ups.push((top_up["transfer_id"].as_str().unwrap().to_owned(), amount));
     }
 
     /// Rents one card, if there is one.
