@@ -25,7 +25,8 @@ pub async fn holds(shopper: &Shopper, host: &scripted_host::Memory) -> Billed {
         let mut lines: Vec<&Value> =
             charges.iter().filter(|line| line["instance_id"] == id.as_str()).collect();
         lines.sort_by_key(|line| micros_of(&line["started_at"]));
-        billed.add(instance_is_billed(shopper, host, id, &lines));
+        let told = shopper.all(&format!("/v1/instances/{id}/events")).await;
+        billed.add(instance_is_billed(shopper, host, id, &lines, &told));
     }
     assert_eq!(charges.len(), billed.segments, "a charge for what nobody rented: {charges:?}");
     let wallet = shopper.get("/v1/wallet").await;
@@ -63,7 +64,14 @@ async fn top_ups_are_there_once(shopper: &Shopper) -> i64 {
     told.iter().map(|(_, micros)| micros.get()).sum()
 }
 
-fn instance_is_billed(shopper: &Shopper, host: &scripted_host::Memory, id: &str, lines: &[&Value]) -> Billed {
+/// `told` is the instance's history, for whoever has to find out what went wrong.
+fn instance_is_billed(
+    shopper: &Shopper,
+    host: &scripted_host::Memory,
+    id: &str,
+    lines: &[&Value],
+    told: &[Value],
+) -> Billed {
     let runs = || host.ready.range((id.to_owned(), i64::MIN)..=(id.to_owned(), i64::MAX)).rev();
     // Nothing ever fails on this host, so nothing is run but what somebody started.
     let started = 1 + shopper.memory.starts.get(id).copied().unwrap_or_default();
@@ -93,12 +101,20 @@ fn instance_is_billed(shopper: &Shopper, host: &scripted_host::Memory, id: &str,
             let run = runs().find(|(_, (_, at))| at.as_micros() <= started + CLOCKS_DIFFER_MICROS);
             let ((_, generation), (ready, _)) =
                 run.unwrap_or_else(|| panic!("a line for no run of {id}: {lines:?}"));
-            assert!(used.insert(*generation), "run {generation} of {id} is billed twice: {lines:?}");
+            let known = runs().collect::<Vec<_>>();
+            assert!(
+                used.insert(*generation),
+                "run {generation} of {id} is billed twice: {lines:?} of {known:?}: {told:?}"
+            );
             (ready.get(), *generation)
         };
         let window = (anchor_ms, anchor_ms + millis(ended - started));
-        let seconds = proven_millis(&spans(host, id, generation), window) / 1000;
-        assert_eq!(line["seconds"], seconds, "run {generation} of {id}: {line}");
+        let spans = spans(host, id, generation);
+        let seconds = proven_millis(&spans, window) / 1000;
+        assert_eq!(
+            line["seconds"], seconds,
+            "run {generation} of {id}: {line} in {window:?} of {spans:?}: {told:?}"
+        );
         let rate = i128::from(amount(&line["rate_per_hour"]).get());
         let owed = i64::try_from(rate * i128::from(seconds) / 3600).unwrap();
         assert_eq!(amount(&line["amount"]).get(), owed, "{line}");
