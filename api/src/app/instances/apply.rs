@@ -79,6 +79,9 @@ async fn apply(
     report: Option<&ReportTime>,
 ) -> Result<(), StoreError> {
     let effect = reasoned(tx, act, dossier, effect).await?;
+    if !matches!(effect, Effect::RaiseAlert(_) | Effect::Place { .. }) {
+        dossier.rely();
+    }
     match effect {
         Effect::SetState { from, to, reason } => set_state(tx, act, dossier, (from, to), reason).await,
         Effect::SetDesired { state, reason } => {

@@ -21,6 +21,8 @@ pub struct Dossier {
     pub segment_boot: Option<BootId>,
     /// As read: what changed is what gets written.
     read: (InstanceRow, InstancePlanRow),
+    /// Something outside the row was written on the word of the row.
+    relied: bool,
 }
 
 impl Dossier {
@@ -37,14 +39,14 @@ impl Dossier {
         let segment = tx.open_segment_of_instance(&scope, &row.id).await?;
         let segment_boot = segment.map(|segment| segment.boot_id);
         let read = (row.clone(), plan.clone());
-        Ok(Self { row, plan, lease, segment_boot, read })
+        Ok(Self { row, plan, lease, segment_boot, read, relied: false })
     }
 
     /// A new instance, nothing of it stored yet.
     pub fn new(row: InstanceRow) -> Self {
         let plan = blank(&row);
         let read = (row.clone(), plan.clone());
-        Self { row, plan, lease: None, segment_boot: None, read }
+        Self { row, plan, lease: None, segment_boot: None, read, relied: false }
     }
 
     /// As the planner sees it.
@@ -93,9 +95,16 @@ impl Dossier {
         self.plan.published_revision = Some(published.revision);
     }
 
+    /// What is written next (a segment, a lease, what the host shall do) follows from the row as it was read. Under read committed
+    /// another transaction may have changed both between our reading of the one and of the other, so [`Self::save`] compares the
+    /// row's version even if the row itself stays as it is.
+    pub const fn rely(&mut self) {
+        self.relied = true;
+    }
+
     /// Writes what changed since it was read. `false`: someone else changed the instance meanwhile.
     pub async fn save(&mut self, tx: &mut Tx) -> Result<bool, StoreError> {
-        if self.read.0 != self.row {
+        if self.relied || self.read.0 != self.row {
             if !tx.update_instance(&self.scope(), &self.row).await? {
                 return Ok(false);
             }
@@ -105,6 +114,7 @@ impl Dossier {
             tx.upsert_instance_plan(&self.plan).await?;
         }
         self.read = (self.row.clone(), self.plan.clone());
+        self.relied = false;
         Ok(true)
     }
 

@@ -2,9 +2,17 @@
 
 use futures_util::future::join_all;
 use serde_json::json;
+use tarn_api::app::act::Act;
+use tarn_api::app::instances::apply;
+use tarn_api::app::instances::dossier::Dossier;
 use tarn_api::config::{Config, Rates};
 use tarn_api::workers::{self, Claim, Worker};
+use tarn_protocol::ids::InstanceId;
 use tarn_protocol::units::Generation;
+use tarn_provisioner::reconcile::HostView;
+use tarn_rows::TenantScope;
+use tarn_rows::segments::SegmentRow;
+use tarn_store::{StoreError, Tx};
 
 use super::world::World;
 use crate::harness::Api;
@@ -126,6 +134,55 @@ async fn l4_a_crash_between_ack_and_commit_is_adopted(api: Api) {
     world.round().await;
     assert_eq!(world.state(&person, &id).await, "terminated");
     assert_eq!((world.cards_held().await, world.agents[0].instances().len()), (0, 0));
+}
+
+/// The reconcile worker reads an instance that is being prepared; before it reads the segment, the report that shows the instance
+/// running is committed with the segment it opens. The worker's plan was made for a row that is gone: it must not end that segment.
+/// SQLite's writers take turns, so only PostgreSQL can tell.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_segment_is_not_ended_on_the_word_of_a_row_from_before_it_on_postgres() {
+    let mut world = World::with_host(Api::start_on_postgres().await, 8).await;
+    let person = world.person().await;
+    let id = world.create(&person, "pool-96").await;
+    world.tick().await;
+    let desired = world.agents[0].pull(&world.api).await;
+    world.agents[0].obey(&desired);
+    let state = world.api.server.state().clone();
+    let (read, has_read) = tokio::sync::watch::channel(0_u32);
+    let (reported, has_reported) = tokio::sync::watch::channel(false);
+    let act = Act::at(&state, world.now());
+    let instance = id.clone();
+    let worker = tokio::spawn(async move {
+        let write = state.store.write(move |tx| {
+            let (mut act, instance, read, mut has_reported) =
+                (act.clone(), instance.clone(), read.clone(), has_reported.clone());
+            Box::pin(async move {
+                let row = tx.instance_of_any_tenant(&instance).await?.expect("the instance");
+                read.send_modify(|times| *times += 1);
+                has_reported.wait_for(|reported| *reported).await.expect("a report");
+                let mut dossier = Dossier::load(tx, row).await?;
+                apply::converge(tx, &mut act, &mut dossier, &HostView::default(), None).await
+            })
+        });
+        write.await.unwrap();
+    });
+    let mut has_read_once = has_read.clone();
+    has_read_once.wait_for(|times| *times == 1).await.unwrap();
+    world.report(0).await;
+    assert_eq!(world.state(&person, &id).await, "running");
+    reported.send_replace(true);
+    worker.await.unwrap();
+    assert!(*has_read.borrow() > 1, "the worker's first reading was out of date");
+    assert_eq!(world.state(&person, &id).await, "running");
+    let (store, instance) = (&world.api.server.state().store, id.clone());
+    let segments =
+        store.read(move |tx| Box::pin(async move { segments(tx, &instance).await })).await.unwrap();
+    assert!(segments.len() == 1 && segments[0].ended_at.is_none(), "{segments:?}");
+}
+
+async fn segments(tx: &mut Tx, id: &InstanceId) -> Result<Vec<SegmentRow>, StoreError> {
+    let row = tx.instance_of_any_tenant(id).await?.expect("the instance");
+    tx.segments_of_instance(&TenantScope::proven(row.tenant_id), id).await
 }
 
 /// With the workers running, `wait` returns as soon as the agent is through, without any tick by hand.
