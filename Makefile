@@ -64,7 +64,10 @@ ROUNDS ?= 1000
 chaos-billing: install-test build ## kill -9 of tarn serve under load, ROUNDS times on each engine; the books added up after each
 	TARN_CHAOS_ROUNDS=$(ROUNDS) TARN_CHAOS_SEED=$(SEED) $(CARGO) test -p tarn --test api --locked -- --nocapture chaos::campaign
 
-.PHONY: mutants-billing
+.PHONY: chaos-crowd mutants-billing
+chaos-crowd: install-test build ## 50 rounds of 200 creates at once for 100 cards on each engine: exactly 100 are made in each
+	TARN_CROWD_ROUNDS=50 $(CARGO) test -p tarn --test api --locked -- --nocapture s1_two_hundred
+
 mutants-billing: ## breaks every invariant of money on purpose and requires that a test notices; SHORT=1 tries one fault of each
 	python3 api/simulation/mutants/run.py --target $(TARGET)/mutants $(if $(SHORT),--short --seeds 200)
 

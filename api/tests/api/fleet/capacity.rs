@@ -12,10 +12,18 @@ use crate::harness::{Api, Got, Person};
 
 on_both! {
     s1_a_hundred_creates_for_two_pools_give_exactly_two;
-    s1_two_hundred_creates_for_a_hundred_cards_give_exactly_a_hundred;
+    s1_two_hundred_creates_for_a_hundred_cards_give_exactly_a_hundred_in_every_round;
     s6_a_pool_of_four_weighs_four_cards_and_all_their_bytes;
     s9_no_capacity_names_reasons_and_alternatives;
     p3_the_stock_driver_sells_cards_and_no_pools;
+}
+
+/// Rounds of two hundred creates for a hundred cards, unless `TARN_CROWD_ROUNDS` says otherwise (`make chaos-crowd`: 50).
+const ROUNDS: usize = 2;
+
+fn rounds() -> usize {
+    std::env::var("TARN_CROWD_ROUNDS")
+        .map_or(ROUNDS, |rounds| rounds.parse().expect("TARN_CROWD_ROUNDS is a number"))
 }
 
 /// A tenant that neither quota nor wallet keeps from starting.
@@ -36,10 +44,15 @@ async fn storm(world: &World, offer: &str, count: usize) -> Vec<Got> {
     for _ in 0..4 {
         people.push(rich(world).await);
     }
+    round(world, &people, offer, count, 0).await
+}
+
+/// The same by these tenants, in their `turn`-th round.
+async fn round(world: &World, people: &[Person], offer: &str, count: usize, turn: usize) -> Vec<Got> {
     let creates = (0..count).map(|number| {
         let (api, person) = (&world.api, &people[number % people.len()]);
         async move {
-            let key = format!("storm-{number}");
+            let key = format!("storm-{turn}-{number}");
             api.post_once(&person.access, "/v1/instances", &key, json!({"offer_id": offer})).await
         }
     });
@@ -72,14 +85,33 @@ async fn s1_a_hundred_creates_for_two_pools_give_exactly_two(api: Api) {
     assert_eq!(world.cards_held().await, 8);
 }
 
-async fn s1_two_hundred_creates_for_a_hundred_cards_give_exactly_a_hundred(api: Api) {
+async fn s1_two_hundred_creates_for_a_hundred_cards_give_exactly_a_hundred_in_every_round(api: Api) {
     let mut world = World::on(api).await;
     for _ in 0..10 {
         world.add_host(10, Wiring::Stock).await;
     }
-    let got = storm(&world, "card-24", 200).await;
-    exactly(&got, 100);
-    assert_eq!(world.cards_held().await, 100);
+    let mut people = Vec::new();
+    for _ in 0..4 {
+        people.push(rich(&world).await);
+    }
+    for turn in 0..rounds() {
+        let got = round(&world, &people, "card-24", 200, turn).await;
+        exactly(&got, 100);
+        assert_eq!(world.cards_held().await, 100, "round {turn}");
+        let made = got.iter().enumerate().filter(|(_, got)| got.status == 201);
+        let deletes = made.map(|(number, got)| {
+            let (api, person) = (&world.api, &people[number % people.len()]);
+            async move {
+                let path = format!("/v1/instances/{}", got.body["id"].as_str().unwrap());
+                api.delete(&person.access, &path).await
+            }
+        });
+        for deleted in join_all(deletes).await {
+            assert!(deleted.status < 300, "{} {}", deleted.status, deleted.body);
+        }
+        world.round().await;
+        assert_eq!(world.cards_held().await, 0, "round {turn}");
+    }
 }
 
 async fn s6_a_pool_of_four_weighs_four_cards_and_all_their_bytes(api: Api) {

@@ -25,7 +25,8 @@ pub async fn holds(shopper: &Shopper, host: &scripted_host::Memory) -> Billed {
         let mut lines: Vec<&Value> =
             charges.iter().filter(|line| line["instance_id"] == id.as_str()).collect();
         lines.sort_by_key(|line| micros_of(&line["started_at"]));
-        let told = shopper.all(&format!("/v1/instances/{id}/events")).await;
+        let mut told = shopper.all(&format!("/v1/instances/{id}/events")).await;
+        told.push(shopper.get(&format!("/v1/instances/{id}/evidence")).await);
         billed.add(instance_is_billed(shopper, host, id, &lines, &told));
     }
     assert_eq!(charges.len(), billed.segments, "a charge for what nobody rented: {charges:?}");
@@ -64,7 +65,7 @@ async fn top_ups_are_there_once(shopper: &Shopper) -> i64 {
     told.iter().map(|(_, micros)| micros.get()).sum()
 }
 
-/// `told` is the instance's history, for whoever has to find out what went wrong.
+/// `told` is the instance's history and what proves its seconds, for whoever has to find out what went wrong.
 fn instance_is_billed(
     shopper: &Shopper,
     host: &scripted_host::Memory,
