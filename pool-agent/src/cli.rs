@@ -160,6 +160,10 @@ pub struct RunArguments {
     /// Seconds that scrubbing one card may take after an instance.
     #[arg(long, default_value_t = 60)]
     pub scrub_deadline_seconds: u64,
+    /// Bytes of this host's memory that each pool may overflow into once all its cards are full. It is never shown or sold as device
+    /// memory. Default: none.
+    #[arg(long, env = "TARN_AGENT_HOST_TIER_MAX")]
+    pub host_tier_max: Option<u64>,
     /// Stands in for the kernel's boot id; for tests.
     #[arg(long, hide = true)]
     pub boot_id: Option<String>,

@@ -54,6 +54,8 @@ pub struct Options {
     pub own_executable: PathBuf,
     pub report_seconds: u32,
     pub usage_interval_ms: u64,
+    /// Bytes of the host's memory that one pool may overflow into.
+    pub host_tier_max: Option<Bytes>,
     pub drain_seconds: u64,
     pub probe_bytes: Bytes,
     pub probe_deadline: Duration,
@@ -198,6 +200,7 @@ fn surroundings(
             driver_guard: options.driver_guard,
             drain_ms: options.drain_seconds * 1000,
             usage_interval_ms: options.usage_interval_ms,
+            host_tier_max: options.host_tier_max,
         },
         failpoints,
     }))

@@ -165,10 +165,8 @@ impl<M: DonorMemory> Desk<M> {
         }
         self.shares.forget(client);
         let held = self.ledger.reclaim(client);
-        for (lease, _) in &held {
-            if let Some(handle) = self.handles.remove(lease) {
-                self.memory.release(handle);
-            }
+        for (lease, chunk) in &held {
+            self.let_go(*lease, *chunk);
             self.journal.ended(*lease)?;
         }
         if !held.is_empty() {
@@ -247,7 +245,7 @@ impl<M: DonorMemory> Desk<M> {
                 self.handles.insert(lease, handle);
                 self.journal.leased(lease, chunk)?;
                 self.publish()?;
-                if chunk.bytes >= GRANULE {
+                if chunk.bytes >= GRANULE && self.memory.makes_ahead(chunk.donor) {
                     self.stock.expect_more(chunk.donor, now);
                 }
                 Ok(Answer::Chunk(self.granted(lease, chunk, request.bytes), descriptor))
@@ -298,10 +296,8 @@ impl<M: DonorMemory> Desk<M> {
     }
 
     fn release(&mut self, caller: Caller, lease: LeaseId, now: Duration) -> Result<Answer, JournalError> {
-        if self.ledger.release(caller.client, lease).is_ok() {
-            if let Some(handle) = self.handles.remove(&lease) {
-                self.memory.release(handle);
-            }
+        if let Ok(chunk) = self.ledger.release(caller.client, lease) {
+            self.let_go(lease, chunk);
             self.journal.ended(lease)?;
             self.clear_idle_stock();
             self.look_soon(now);
@@ -408,6 +404,14 @@ impl<M: DonorMemory> Desk<M> {
             .export(handle)
             .inspect_err(|refused| tracing::warn!(code = refused.code, "no descriptor"))
             .ok()
+    }
+
+    /// The memory of a lease that has ended: ours to release, or a predecessor's, whose handle died with it.
+    fn let_go(&mut self, lease: LeaseId, chunk: Chunk) {
+        match self.handles.remove(&lease) {
+            Some(handle) => self.memory.release(handle),
+            None => self.memory.returned(chunk.donor, chunk.bytes),
+        }
     }
 
     fn look_soon(&mut self, now: Duration) {

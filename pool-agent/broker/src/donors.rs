@@ -3,9 +3,13 @@
 //! No context is ever opened: physical handles need none, and a context would cost hundreds of MiB per donor and show this process as
 //! a compute process on cards that nobody pays for.
 //!
+//! The host tier, where the pool has one, is the place after the last donor: memory of the host, on the NUMA node beside the first card.
+//! Nothing shows how much of it is in use, so the books are all that is known: what this process keeps there, and what a predecessor lent
+//! and nobody has given back. A process that died while no broker was there leaves its share of the tier unusable for the rest of the
+//! pool's life, rather than lent twice.
+//!
 //! In a hardware trial on one card (see `PoolConfig::donors_on_primary`) the card's own figure mixes the tenant's local memory with
-//! the donors', so each donor's use is what this process itself keeps there. A successor of a broker that died knows nothing of
-//! its predecessor's chunks then; a real pool's cards show them.
+//! the donors', so each donor's use is known in the same way.
 
 #![allow(unsafe_code)] // The driver is a C library; each block says why the call is sound.
 
@@ -31,24 +35,35 @@ pub enum DonorsError {
     Nvml(#[source] NvmlError),
 }
 
-/// The cards of one pool, in the order of its config. A card that the driver does not have gives nothing.
+/// What one place of the pool is made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Place {
+    Card {
+        /// `None`: the driver has no such card, and it gives nothing.
+        ordinal: Option<i32>,
+        uuid: GpuUuid,
+        /// Whether the driver can let network cards reach mapped memory of it. Frameworks ask for that of every physical handle
+        /// where a card offers it, so chunks that lack it would be of no use to them.
+        rdma: bool,
+    },
+    Host {
+        numa_node: i32,
+    },
+}
+
+/// The places of one pool: its cards in the order of its config, then the host tier.
 pub struct Donors {
-    ordinals: Vec<Option<i32>>,
-    uuids: Vec<GpuUuid>,
-    /// Whether the driver can let network cards reach mapped memory of each. Frameworks ask for that of every physical handle
-    /// where a card offers it, so chunks that lack it would be of no use to them.
-    rdma: Vec<bool>,
+    places: Vec<Place>,
     nvml: Nvml,
-    /// Bytes that this process keeps on each donor, where the card does not tell donors apart.
-    kept: Option<Vec<u64>>,
+    /// Bytes at each place that this process keeps, or inherited.
+    kept: Vec<u64>,
+    /// The cards do not tell donors apart: what this process keeps is all that is known.
+    trial: bool,
 }
 
 impl std::fmt::Debug for Donors {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Donors")
-            .field("ordinals", &self.ordinals)
-            .field("uuids", &self.uuids)
-            .finish_non_exhaustive()
+        f.debug_struct("Donors").field("places", &self.places).finish_non_exhaustive()
     }
 }
 
@@ -69,7 +84,6 @@ fn refused(result: sys::CUresult) -> Result<(), DriverRefusal> {
 impl Donors {
     /// Starts the driver and finds each card.
     pub fn open(config: &PoolConfig, nvml_library: &OsStr) -> Result<Self, DonorsError> {
-        let uuids: Vec<GpuUuid> = config.donors.iter().map(|donor| donor.uuid.clone()).collect();
         // SAFETY: only loads and unloads the driver library.
         if !unsafe { sys::is_culib_present() } {
             return Err(DonorsError::NoDriver);
@@ -79,23 +93,39 @@ impl Donors {
         let mut count = 0;
         // SAFETY: `count` outlives the call.
         checked("cuDeviceGetCount", unsafe { sys::cuDeviceGetCount(&raw mut count) })?;
-        let mut ordinals = vec![None; uuids.len()];
-        for ordinal in 0..count {
-            let uuid = uuid_of(ordinal)?;
-            for (found, _) in ordinals.iter_mut().zip(&uuids).filter(|(_, wanted)| **wanted == uuid) {
-                *found = Some(ordinal);
-            }
-        }
-        let rdma = ordinals.iter().map(|ordinal| ordinal.is_some_and(offers_rdma)).collect();
+        let ordinals: Vec<(GpuUuid, i32)> =
+            (0..count).map(|ordinal| Ok((uuid_of(ordinal)?, ordinal))).collect::<Result<_, _>>()?;
+        let ordinal_of =
+            |uuid: &GpuUuid| ordinals.iter().find(|(known, _)| known == uuid).map(|(_, ordinal)| *ordinal);
+        let cards = config.donors.iter().map(|donor| {
+            let ordinal = ordinal_of(&donor.uuid);
+            Place::Card { ordinal, uuid: donor.uuid.clone(), rdma: ordinal.is_some_and(offers_rdma) }
+        });
+        let host = config.host_tier_bytes.map(|_| {
+            let beside =
+                std::iter::once(&config.primary.uuid).chain(config.donors.iter().map(|donor| &donor.uuid));
+            let numa_node = beside.filter_map(ordinal_of).find_map(numa_node_of).unwrap_or(0);
+            Place::Host { numa_node }
+        });
+        let places: Vec<Place> = cards.chain(host).collect();
         let nvml = Nvml::builder().lib_path(nvml_library).init().map_err(DonorsError::Nvml)?;
-        let kept = config.donors_on_primary.then(|| vec![0; uuids.len()]);
-        Ok(Self { ordinals, uuids, rdma, nvml, kept })
+        let kept = vec![0; places.len()];
+        Ok(Self { places, nvml, kept, trial: config.donors_on_primary })
     }
 
-    /// Whether the driver has the card.
+    /// Whether the driver has the card, or the place is the host.
     pub fn present(&self, donor: Donor) -> bool {
-        self.ordinals.get(donor.0).copied().flatten().is_some()
+        !matches!(self.places.get(donor.0), None | Some(Place::Card { ordinal: None, .. }))
     }
+}
+
+/// The NUMA node whose memory is nearest to a card; `None` where the driver knows none.
+fn numa_node_of(device: i32) -> Option<i32> {
+    let attribute = sys::CUdevice_attribute_enum::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID;
+    let mut node = -1;
+    // SAFETY: the out-pointer outlives the call, and the device is one that the driver named.
+    let asked = unsafe { sys::cuDeviceGetAttribute(&raw mut node, attribute, device) };
+    (refused(asked).is_ok() && node >= 0).then_some(node)
 }
 
 fn offers_rdma(device: i32) -> bool {
@@ -150,16 +180,23 @@ impl DonorMemory for Donors {
     type Handle = Chunk;
 
     fn create(&mut self, donor: Donor, bytes: u64) -> Result<(Chunk, OwnedFd), DriverRefusal> {
-        let ordinal = self.ordinals.get(donor.0).copied().flatten().ok_or(NO_SUCH_CARD)?;
+        let location = match self.places.get(donor.0) {
+            None | Some(Place::Card { ordinal: None, .. }) => return Err(NO_SUCH_CARD),
+            Some(Place::Card { ordinal: Some(ordinal), .. }) => sys::CUmemLocation {
+                type_: sys::CUmemLocationType_enum::CU_MEM_LOCATION_TYPE_DEVICE,
+                id: *ordinal,
+            },
+            Some(Place::Host { numa_node }) => sys::CUmemLocation {
+                type_: sys::CUmemLocationType_enum::CU_MEM_LOCATION_TYPE_HOST_NUMA,
+                id: *numa_node,
+            },
+        };
         let size = usize::try_from(bytes).map_err(|_| NO_SUCH_CARD)?;
         let prop = sys::CUmemAllocationProp {
             type_: sys::CUmemAllocationType_enum::CU_MEM_ALLOCATION_TYPE_PINNED,
             requestedHandleTypes:
                 sys::CUmemAllocationHandleType_enum::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-            location: sys::CUmemLocation {
-                type_: sys::CUmemLocationType_enum::CU_MEM_LOCATION_TYPE_DEVICE,
-                id: ordinal,
-            },
+            location,
             win32HandleMetaData: std::ptr::null_mut(),
             allocFlags: sys::CUmemAllocationProp_st__bindgen_ty_1 {
                 compressionType: 0,
@@ -171,9 +208,7 @@ impl DonorMemory for Donors {
         let mut handle = 0;
         // SAFETY: both pointers outlive the call; the property struct is fully initialised.
         refused(unsafe { sys::cuMemCreate(&raw mut handle, size, &raw const prop, 0) })?;
-        if let Some(kept) = &mut self.kept {
-            kept[donor.0] += bytes;
-        }
+        self.kept[donor.0] += bytes;
         let chunk = Chunk { handle, donor, bytes };
         match export(&chunk) {
             Ok(descriptor) => Ok((chunk, descriptor)),
@@ -189,7 +224,23 @@ impl DonorMemory for Donors {
     }
 
     fn rdma(&self, donor: Donor) -> bool {
-        self.rdma.get(donor.0).copied().unwrap_or(false)
+        matches!(self.places.get(donor.0), Some(Place::Card { rdma: true, .. }))
+    }
+
+    fn inherit(&mut self, donor: Donor, bytes: u64) {
+        if let Some(kept) = self.kept.get_mut(donor.0) {
+            *kept += bytes;
+        }
+    }
+
+    fn returned(&mut self, donor: Donor, bytes: u64) {
+        if let Some(kept) = self.kept.get_mut(donor.0) {
+            *kept = kept.saturating_sub(bytes);
+        }
+    }
+
+    fn makes_ahead(&self, donor: Donor) -> bool {
+        matches!(self.places.get(donor.0), Some(Place::Card { .. }))
     }
 
     fn release(&mut self, handle: Chunk) {
@@ -199,16 +250,16 @@ impl DonorMemory for Donors {
                 code = refusal.code,
                 "the driver refused to release a chunk; it stays quarantined"
             );
-        } else if let Some(kept) = &mut self.kept {
-            kept[handle.donor.0] -= handle.bytes;
+        } else {
+            self.kept[handle.donor.0] -= handle.bytes;
         }
     }
 
     fn used_bytes(&mut self, donor: Donor) -> Option<u64> {
-        if let Some(kept) = &self.kept {
-            return kept.get(donor.0).copied();
-        }
-        let uuid = self.uuids.get(donor.0)?;
+        let uuid = match self.places.get(donor.0)? {
+            Place::Card { uuid, .. } if !self.trial => uuid,
+            Place::Card { .. } | Place::Host { .. } => return self.kept.get(donor.0).copied(),
+        };
         let read = self.nvml.device_by_uuid(uuid.as_str()).and_then(|device| device.memory_info());
         match read {
             Ok(memory) => Some(memory.used),

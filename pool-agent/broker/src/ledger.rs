@@ -90,6 +90,8 @@ pub struct Ledger {
     held: BTreeMap<Client, usize>,
     next_lease: u64,
     leases_max: usize,
+    /// Lent from only when it is asked for by its number.
+    overflow: Option<Donor>,
 }
 
 impl Ledger {
@@ -106,7 +108,14 @@ impl Ledger {
             held: BTreeMap::new(),
             next_lease: 1,
             leases_max,
+            overflow: None,
         }
+    }
+
+    /// The same, with a place from which nothing is lent to those who name none.
+    #[must_use]
+    pub fn with_overflow(self, overflow: Option<Donor>) -> Self {
+        Self { overflow, ..self }
     }
 
     /// The ledger of a new broker process that found `chunks` leased by its predecessor: all of them orphans. Chunks that do not
@@ -267,7 +276,9 @@ impl Ledger {
 
     fn emptiest(&self) -> Option<Donor> {
         let roomy =
-            self.accounts.iter().enumerate().filter(|(_, account)| account.free_bytes() >= CHUNK_UNIT);
+            self.accounts.iter().enumerate().filter(|(at, account)| {
+                self.overflow != Some(Donor(*at)) && account.free_bytes() >= CHUNK_UNIT
+            });
         // Ties go to the earlier donor: the config lists the faster ones first.
         roomy
             .max_by_key(|(at, account)| (account.free_bytes(), std::cmp::Reverse(*at)))

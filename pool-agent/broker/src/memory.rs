@@ -28,6 +28,22 @@ pub trait DonorMemory {
     /// Whether a network card may reach the chunks of this donor.
     fn rdma(&self, donor: Donor) -> bool;
 
+    /// Whether chunks may be made before anybody asks: memory of a card lies idle anyway, the host's does not.
+    fn makes_ahead(&self, donor: Donor) -> bool {
+        let _ = donor;
+        true
+    }
+
+    /// A predecessor lent this chunk, and nobody has given it back yet.
+    fn inherit(&mut self, donor: Donor, bytes: u64) {
+        let _ = (donor, bytes);
+    }
+
+    /// A chunk that was inherited has been given back.
+    fn returned(&mut self, donor: Donor, bytes: u64) {
+        let _ = (donor, bytes);
+    }
+
     /// Lets go of this process's reference.
     fn release(&mut self, handle: Self::Handle);
 

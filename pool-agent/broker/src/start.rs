@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
+use tarn_protocol::ids::GpuUuid;
 use tarn_protocol::pool_config::PoolConfig;
+use tarn_protocol::units::Bytes;
 
 use crate::desk::Desk;
 use crate::journal::{DonorLine, Journal, JournalError, Past};
@@ -21,6 +23,18 @@ pub enum StartError {
     Pages(#[from] PageError),
 }
 
+/// What each place of a pool gives: its donors in their order, then the host tier.
+pub fn given(config: &PoolConfig) -> Vec<u64> {
+    let donors = config.donors.iter().map(|donor| donor.reserved_bytes);
+    donors.chain(config.host_tier_bytes).map(Bytes::get).collect()
+}
+
+/// What each place is called: a donor's card, and nil for the host.
+pub fn named(config: &PoolConfig) -> Vec<GpuUuid> {
+    let host = config.host_tier_bytes.map(|_| GpuUuid::from_bytes([0; 16]));
+    config.donors.iter().map(|donor| donor.uuid.clone()).chain(host).collect()
+}
+
 /// Builds the desk. `present` says whether the driver has a donor; one that it lacks gives nothing.
 pub fn open_desk<M: DonorMemory>(
     config: &PoolConfig,
@@ -28,30 +42,30 @@ pub fn open_desk<M: DonorMemory>(
     mut memory: M,
     present: impl Fn(&M, Donor) -> bool,
 ) -> Result<Desk<M>, StartError> {
-    let capacities: Vec<u64> = config
-        .donors
-        .iter()
+    let capacities: Vec<u64> = given(config)
+        .into_iter()
         .enumerate()
-        .map(|(at, donor)| if present(&memory, Donor(at)) { donor.reserved_bytes.get() } else { 0 })
+        .map(|(at, bytes)| if present(&memory, Donor(at)) { bytes } else { 0 })
         .collect();
+    let uuids = named(config);
     let used: Vec<u64> = (0..capacities.len()).map(|at| memory.used_bytes(Donor(at)).unwrap_or(0)).collect();
 
     // A past of other cards is another pool's: nothing in it speaks about these.
-    let past = Past::read(state)?.filter(|past| {
-        past.donors.iter().map(|line| &line.uuid).eq(config.donors.iter().map(|donor| &donor.uuid))
-    });
+    let past = Past::read(state)?.filter(|past| past.donors.iter().map(|line| &line.uuid).eq(&uuids));
     let donors: Vec<DonorLine> = match &past {
         Some(past) => past.donors.clone(),
-        None => config
-            .donors
-            .iter()
+        None => uuids
+            .into_iter()
             .zip(&used)
-            .map(|(donor, &baseline_bytes)| DonorLine { uuid: donor.uuid.clone(), baseline_bytes })
+            .map(|(uuid, &baseline_bytes)| DonorLine { uuid, baseline_bytes })
             .collect(),
     };
     let ledger = match past {
         None => Ledger::new(&capacities, LEASES_PER_CLIENT_MAX),
         Some(past) => {
+            for chunk in past.chunks.values() {
+                memory.inherit(chunk.donor, chunk.bytes);
+            }
             let mut ledger =
                 Ledger::resumed(&capacities, LEASES_PER_CLIENT_MAX, past.chunks, past.next_lease);
             for (at, line) in donors.iter().enumerate() {
@@ -60,6 +74,7 @@ pub fn open_desk<M: DonorMemory>(
             ledger
         }
     };
+    let ledger = ledger.with_overflow(config.host_place().map(Donor));
     let journal = Journal::create(state, donors.clone(), &ledger)?;
     Ok(Desk::new(ledger, memory, journal, Pages::new()?, &donors))
 }

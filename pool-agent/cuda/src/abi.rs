@@ -74,7 +74,12 @@ pub(crate) struct PoolPropsHead {
     pub(crate) location: Location,
 }
 
+/// `CU_MEMORYTYPE_DEVICE`.
+pub(crate) const MEMORY_TYPE_DEVICE: u32 = 2;
+
 pub(crate) const ATTRIBUTE_CONTEXT: i32 = 1;
+pub(crate) const ATTRIBUTE_MEMORY_TYPE: i32 = 2;
+pub(crate) const ATTRIBUTE_HOST_POINTER: i32 = 4;
 pub(crate) const ATTRIBUTE_P2P_TOKENS: i32 = 5;
 pub(crate) const ATTRIBUTE_BUFFER_ID: i32 = 7;
 pub(crate) const ATTRIBUTE_DEVICE_ORDINAL: i32 = 9;
@@ -132,6 +137,8 @@ mod tests {
             (CAPTURE_WRONG_THREAD, sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD as i32),
             (UNKNOWN, sys::CUresult::CUDA_ERROR_UNKNOWN as i32),
             (ATTRIBUTE_CONTEXT, attribute::CU_POINTER_ATTRIBUTE_CONTEXT as i32),
+            (ATTRIBUTE_MEMORY_TYPE, attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE as i32),
+            (ATTRIBUTE_HOST_POINTER, attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER as i32),
             (ATTRIBUTE_P2P_TOKENS, attribute::CU_POINTER_ATTRIBUTE_P2P_TOKENS as i32),
             (ATTRIBUTE_BUFFER_ID, attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID as i32),
             (ATTRIBUTE_DEVICE_ORDINAL, attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL as i32),

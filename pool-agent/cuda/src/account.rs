@@ -17,6 +17,7 @@ const LOOKS_MAX: u32 = 4;
 pub(crate) struct Account {
     local_bytes: AtomicU64,
     donor_bytes: AtomicU64,
+    host_bytes: AtomicU64,
     /// Of address space, in stitched and opened ranges.
     addresses: AtomicU64,
 }
@@ -91,6 +92,19 @@ impl Account {
     pub(crate) fn charge_donor(&self, bytes: u64, pages: Option<&Pages>) {
         self.donor_bytes.fetch_add(bytes, SeqCst);
         self.show(pages);
+    }
+
+    pub(crate) fn host_bytes(&self) -> u64 {
+        self.host_bytes.load(SeqCst)
+    }
+
+    /// Memory of the host tier: this process's own business, in no window that shows device memory.
+    pub(crate) fn charge_host(&self, bytes: u64) {
+        self.host_bytes.fetch_add(bytes, SeqCst);
+    }
+
+    pub(crate) fn return_host(&self, bytes: u64) {
+        subtract(&self.host_bytes, bytes);
     }
 
     pub(crate) fn return_donor(&self, bytes: u64, pages: Option<&Pages>) {

@@ -99,7 +99,7 @@ fn of_block(pool: &Pool, at: DevicePtr) -> Result<Residency, Code> {
         (blocks.containing(at), blocks.native_bytes(at))
     };
     match (found, native) {
-        (Some(block), _) => Ok(describe(&block)),
+        (Some(block), _) => Ok(describe(&block, pool.config.host_place())),
         (None, Some(bytes)) => {
             Ok(Residency { start: at, bytes, local_bytes: bytes, segments: 1, ..Residency::default() })
         }
@@ -107,7 +107,8 @@ fn of_block(pool: &Pool, at: DevicePtr) -> Result<Residency, Code> {
     }
 }
 
-fn describe(block: &Spilled) -> Residency {
+/// `host` is the place of the host tier.
+fn describe(block: &Spilled, host: Option<usize>) -> Residency {
     let mut told = Residency {
         flags: SPILLED,
         start: block.start,
@@ -120,6 +121,7 @@ fn describe(block: &Spilled) -> Residency {
     for piece in &block.pieces {
         match piece.holding {
             Holding::Local => told.local_bytes += piece.bytes,
+            Holding::Lease { donor, .. } if host == Some(donor) => told.host_bytes += piece.bytes,
             Holding::Lease { donor, .. } => {
                 told.donor_bytes += piece.bytes;
                 if let Some(bytes) = told.of_donor.get_mut(donor) {
@@ -147,16 +149,17 @@ fn of_process(pool: &Pool) -> Residency {
     let mut told = Residency {
         local_bytes: pool.account.local_bytes(),
         donor_bytes: pool.account.donor_bytes(),
+        host_bytes: pool.account.host_bytes(),
         segments: u32::try_from(blocks.len()).unwrap_or(u32::MAX),
         ..Residency::default()
     };
-    for one in blocks.iter().map(|block| describe(block)) {
+    for one in blocks.iter().map(|block| describe(block, pool.config.host_place())) {
         told.age_ms = told.age_ms.max(one.age_ms);
         for (sum, bytes) in told.of_donor.iter_mut().zip(one.of_donor) {
             *sum += bytes;
         }
     }
-    told.bytes = told.local_bytes + told.donor_bytes;
+    told.bytes = told.local_bytes + told.donor_bytes + told.host_bytes;
     told
 }
 

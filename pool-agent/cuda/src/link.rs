@@ -73,6 +73,8 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Link {
     path: PathBuf,
+    /// The host tier's place: what is leased there is not device memory, and not charged as such.
+    host: Option<u32>,
     nonce: u64,
     state: Mutex<State>,
     /// Of the current socket, or -1: for looks without the lock, and for the forked child.
@@ -99,9 +101,10 @@ pub(crate) fn random() -> u64 {
 }
 
 impl Link {
-    pub(crate) fn new(path: PathBuf) -> Self {
+    pub(crate) fn new(path: PathBuf, host_place: Option<usize>) -> Self {
         Self {
             path,
+            host: host_place.and_then(|place| u32::try_from(place).ok()),
             nonce: random(),
             state: Mutex::default(),
             fd: AtomicI32::new(-1),
@@ -144,7 +147,11 @@ impl Link {
             (Some(Status::Ok), Some(descriptor)) => {
                 state.leases.insert(reply.lease, Lease { donor, bytes: reply.bytes });
                 drop(state);
-                account.charge_donor(reply.bytes, self.pages());
+                if self.host == Some(donor) {
+                    account.charge_host(reply.bytes);
+                } else {
+                    account.charge_donor(reply.bytes, self.pages());
+                }
                 let rdma = reply.flags & CHUNK_RDMA != 0;
                 let more = reply.flags & CHUNK_MORE != 0;
                 Ok(Chunk { lease: reply.lease, bytes: reply.bytes, rdma, more, descriptor })
@@ -157,7 +164,7 @@ impl Link {
     /// Gives a lease back, after its memory has been unmapped and released here.
     pub(crate) fn release(&self, lease: u64, account: &Account) {
         let mut state = self.lock();
-        let Some(Lease { bytes, .. }) = state.leases.remove(&lease) else { return };
+        let Some(Lease { bytes, donor }) = state.leases.remove(&lease) else { return };
         let request = Request { lease, ..Request::new(Op::Release) };
         if let Some(socket) = &state.socket
             && socket.send(request).is_err()
@@ -166,7 +173,11 @@ impl Link {
             self.disconnect(&mut state);
         }
         drop(state);
-        account.return_donor(bytes, self.pages());
+        if self.host == Some(donor) {
+            account.return_host(bytes);
+        } else {
+            account.return_donor(bytes, self.pages());
+        }
         self.returned.store(true, Ordering::Release);
     }
 

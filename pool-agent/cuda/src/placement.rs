@@ -19,7 +19,7 @@ pub(crate) const UNIT: u64 = 2 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     Local,
-    /// Index into the pool config's donors.
+    /// Index into the pool config's donors; the one after the last is the host tier.
     Donor(usize),
 }
 
@@ -35,6 +35,8 @@ pub(crate) struct Cards {
     pub(crate) local_bytes: u64,
     /// Index into the config's donors, and free bytes.
     pub(crate) donors: Vec<(usize, u64)>,
+    /// The host tier: what no card has room for, and nothing else.
+    pub(crate) host: Option<(usize, u64)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,15 +81,21 @@ impl Cards {
         self.donors.iter().map(|(_, free)| floor(*free)).sum()
     }
 
+    fn host_bytes(&self) -> u64 {
+        self.host.map_or(0, |(_, free)| floor(free))
+    }
+
+    fn remote(&mut self) -> impl Iterator<Item = &mut (usize, u64)> {
+        self.donors.iter_mut().chain(&mut self.host)
+    }
+
     /// A card turned out to have nothing.
     pub(crate) fn exhaust(&mut self, place: Place) {
         match place {
             Place::Local => self.local_bytes = 0,
             Place::Donor(donor) => {
-                for (at, free) in &mut self.donors {
-                    if *at == donor {
-                        *free = 0;
-                    }
+                for (_, free) in self.remote().filter(|(at, _)| *at == donor) {
+                    *free = 0;
                 }
             }
         }
@@ -98,10 +106,8 @@ impl Cards {
         match segment.place {
             Place::Local => self.local_bytes = self.local_bytes.saturating_sub(segment.bytes),
             Place::Donor(donor) => {
-                for (at, free) in &mut self.donors {
-                    if *at == donor {
-                        *free = free.saturating_sub(segment.bytes);
-                    }
+                for (_, free) in self.remote().filter(|(at, _)| *at == donor) {
+                    *free = free.saturating_sub(segment.bytes);
                 }
             }
         }
@@ -117,10 +123,19 @@ impl Cards {
 }
 
 /// Segments, in address order, for `bytes` (a multiple of [`UNIT`]) of a request of `request_bytes`, of which this is what remains.
-/// `None`: the cards together do not have them.
+/// `None`: the cards together do not have them, nor does the host tier have the rest.
 pub(crate) fn plan(bytes: u64, request_bytes: u64, cards: &Cards, rules: Rules) -> Option<Vec<Segment>> {
-    if bytes == 0 || floor(cards.local_bytes) + cards.donor_bytes() < bytes {
+    let on_cards = floor(cards.local_bytes) + cards.donor_bytes();
+    if bytes == 0 || on_cards + cards.host_bytes() < bytes {
         return None;
+    }
+    if let Some((place, _)) = cards.host
+        && on_cards < bytes
+    {
+        // Every byte of the cards is taken, so their policy has no say.
+        let mut segments = fill(on_cards, floor(cards.local_bytes), cards);
+        segments.push(Segment { place: Place::Donor(place), bytes: bytes - on_cards });
+        return Some(segments);
     }
     let large = request_bytes >= rules.large_bytes;
     let local = cards.local_share(bytes, large, rules);
@@ -132,7 +147,8 @@ pub(crate) fn plan(bytes: u64, request_bytes: u64, cards: &Cards, rules: Rules) 
     Some(segments)
 }
 
-/// Places for a request that cannot be split, best first.
+/// Places for a request that cannot be split, best first: a handle, which the tenant maps by itself. What is mapped of it must look like
+/// device memory in every respect, so it never lies on the host.
 pub(crate) fn whole(bytes: u64, cards: &Cards, rules: Rules, turn: usize) -> Vec<Place> {
     let large = bytes >= rules.large_bytes;
     let keep = if large { rules.reserve_bytes } else { 0 };

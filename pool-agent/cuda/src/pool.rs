@@ -28,6 +28,19 @@ pub(crate) struct Frozen {
     pub(crate) total_bytes: u64,
     /// Donors that this process proved to reach, as indices into the config, fastest first.
     pub(crate) donors: Vec<usize>,
+    /// The host tier's place, if this process reaches it; in no total.
+    pub(crate) host: Option<usize>,
+}
+
+impl Frozen {
+    /// Whether anything lies beyond the primary.
+    pub(crate) fn spills(&self) -> bool {
+        !self.donors.is_empty() || self.host.is_some()
+    }
+
+    const fn alone(total_bytes: u64) -> Self {
+        Self { total_bytes, donors: Vec::new(), host: None }
+    }
 }
 
 #[derive(Debug)]
@@ -147,14 +160,14 @@ impl Pool {
             config,
             rules: Rules::from(config).adjusted(hints::variable, log::warn),
             growth: Mutex::default(),
-            link: Link::new(config.broker_socket.clone()),
+            link: Link::new(config.broker_socket.clone(), config.host_place()),
             account: Account::default(),
             blocks: Mutex::default(),
             handles: Mutex::default(),
             memory_pools: Mutex::default(),
             pooled: Pooled::default(),
             frozen: OnceLock::new(),
-            bare: Frozen { total_bytes: config.primary_bytes().get(), donors: Vec::new() },
+            bare: Frozen::alone(config.primary_bytes().get()),
             next_block: AtomicU64::new(FIRST_BLOCK_ID),
             turn: AtomicUsize::new(0),
         }
@@ -196,7 +209,7 @@ impl Pool {
     /// The rules for a request of the calling thread, which counts as growth.
     pub(crate) fn rules_for(&self, bytes: u64) -> Rules {
         let rules = self.rules.hinted(hints::scope());
-        if !rules.watched || self.frozen().donors.is_empty() {
+        if !rules.watched || !self.frozen().spills() {
             return rules;
         }
         if bytes < UNIT {
@@ -262,50 +275,69 @@ impl Pool {
         let mut order: Vec<usize> = (0..self.config.donors.len()).collect();
         order.sort_by_key(|&at| std::cmp::Reverse(self.config.donors[at].read_mb_per_second));
         let mut total_bytes = self.config.primary_bytes().get();
-        if order.is_empty() {
-            return Frozen { total_bytes, donors: order };
+        let host = self.config.host_place();
+        if order.is_empty() && host.is_none() {
+            return Frozen::alone(total_bytes);
         }
         let Ok(reached) = reach::reached(&self.link, &self.account) else {
             log::warn("cuda: no broker answers: showing the primary alone");
-            return Frozen { total_bytes, donors: Vec::new() };
+            return Frozen::alone(total_bytes);
         };
         let capacities: Vec<u64> = self
             .link
             .pages()
             .map(|pages| pages.donors().map(|donor| donor.capacity_bytes).collect())
             .unwrap_or_default();
+        let there = |at: usize| {
+            capacities.get(at).copied().filter(|capacity| *capacity > 0 && reached & (1 << at) != 0)
+        };
+        let host = host.filter(|&at| {
+            let there = there(at).is_some();
+            if !there {
+                log::warn("cuda: the host tier is out of reach and not used");
+            }
+            there
+        });
         order.retain(|&at| {
-            let capacity = capacities.get(at).copied().unwrap_or(0);
-            let counted = capacity > 0 && reached & (1 << at) != 0;
-            if counted {
+            let found = there(at);
+            if let Some(capacity) = found {
                 total_bytes += capacity;
             } else {
                 let uuid = &self.config.donors[at].uuid;
                 log::warn(&format!("cuda: donor {uuid} is out of reach and not counted"));
             }
-            counted
+            found.is_some()
         });
-        Frozen { total_bytes, donors: order }
+        Frozen { total_bytes, donors: order, host }
     }
 
-    /// Donor bytes free now, over the donors that this process reaches: nothing when the broker is gone.
-    pub(crate) fn donors_free(&self) -> Vec<(usize, u64)> {
-        let donors = &self.frozen().donors;
-        if donors.is_empty() || !self.link.alive(&self.account) {
+    /// Bytes free now at these places of the broker: nothing when it is gone.
+    fn free_at(&self, places: &[usize]) -> Vec<(usize, u64)> {
+        if places.is_empty() || !self.link.alive(&self.account) {
             return Vec::new();
         }
         let Some(pages) = self.link.pages() else { return Vec::new() };
         let free: Vec<u64> =
             pages.donors().map(tarn_protocol::broker_wire::DonorFigures::free_bytes).collect();
-        donors.iter().filter_map(|&at| Some((at, *free.get(at)?))).collect()
+        places.iter().filter_map(|&at| Some((at, *free.get(at)?))).collect()
     }
 
-    /// As [`Pool::donors_free`], after the broker has taken in what was given back.
-    pub(crate) fn donors_settled(&self) -> Vec<(usize, u64)> {
-        if !self.frozen().donors.is_empty() {
+    /// Donor bytes free now, over the donors that this process reaches: nothing when the broker is gone.
+    pub(crate) fn donors_free(&self) -> Vec<(usize, u64)> {
+        self.free_at(&self.frozen().donors)
+    }
+
+    fn host_free(&self) -> Option<(usize, u64)> {
+        self.free_at(self.frozen().host.as_slice()).pop()
+    }
+
+    /// Looks at everything but the primary again, after the broker has taken in what was given back.
+    pub(crate) fn settle(&self, cards: &mut Cards) {
+        if self.frozen().spills() {
             self.link.settle(&self.account);
         }
-        self.donors_free()
+        cards.donors = self.donors_free();
+        cards.host = self.host_free();
     }
 
     /// Bytes of the primary that the tenant may still take, given what the driver says is free on the card.
@@ -334,8 +366,8 @@ impl Pool {
 
     /// Free bytes of every card now.
     pub(crate) fn cards(&self) -> Cards {
-        let donors = self.donors_free();
-        Cards { local_bytes: self.local_allowance(self.driver_free()), donors }
+        let (donors, host) = (self.donors_free(), self.host_free());
+        Cards { local_bytes: self.local_allowance(self.driver_free()), donors, host }
     }
 
     /// The driver's figure for the primary. A thread without a context cannot ask, so it reckons with what the tenant took.

@@ -47,7 +47,7 @@ pub(crate) fn build(pool: &Pool, bytes: u64, mut cards: Cards, rules: Rules) -> 
     let mapped_bytes = mappable(bytes).ok_or(OUT_OF_MEMORY)?;
     // Refused before anything is touched when it cannot fit, but not on the word of a page that is a moment old.
     if plan(mapped_bytes, bytes, &cards, rules).is_none() {
-        cards.donors = pool.donors_settled();
+        pool.settle(&mut cards);
         plan(mapped_bytes, bytes, &cards, rules).ok_or(OUT_OF_MEMORY)?;
     }
     let mut draft = Draft::reserve(pool, mapped_bytes)?;

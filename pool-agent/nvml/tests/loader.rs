@@ -97,6 +97,7 @@ impl Bench {
             broker_socket: self.socket(),
             standin_log: self.seat().join("standin.log"),
             donors_on_primary: false,
+            host_tier_bytes: None,
         }
     }
 

@@ -203,6 +203,7 @@ pub enum FailReason {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CardResidency {
+    /// Nil for the host tier, which is no card.
     pub uuid: GpuUuid,
     pub role: CardRole,
     pub capacity_bytes: Bytes,
@@ -215,6 +216,8 @@ pub struct CardResidency {
 pub enum CardRole {
     Primary,
     Donor,
+    /// The host's own memory, beyond the pool's total.
+    HostTier,
 }
 
 /// Proof that an instance ran over one half-open interval of the host's monotonic clock. Intervals of one

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::broker_wire::DONORS_MAX;
 use crate::hardware::{LinkClass, LinkGrade};
 use crate::ids::{CertificateId, GpuUuid, InstanceId, LeaseId};
 use crate::units::{Bytes, Generation};
@@ -35,6 +36,10 @@ pub struct PoolConfig {
     /// agent never writes this: a pool that a customer pays for has a card behind each donor.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub donors_on_primary: bool,
+    /// Bytes of the host's own memory that the pool may use once every card is full: an overflow, in whole granules. No window counts
+    /// it as device memory, and nobody is sold it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_tier_bytes: Option<Bytes>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,6 +122,10 @@ pub enum PoolConfigError {
     Granule { granule_bytes: Bytes },
     #[error("donor {uuid} gives {reserved_bytes} bytes, not a multiple of the granule")]
     Reserved { uuid: GpuUuid, reserved_bytes: Bytes },
+    #[error("a host tier of {bytes} bytes is not a positive multiple of the granule")]
+    HostTier { bytes: Bytes },
+    #[error("{count} donors and a host tier are more than the {DONORS_MAX} places of a pool")]
+    Places { count: usize },
 }
 
 impl PoolConfig {
@@ -144,7 +153,20 @@ impl PoolConfig {
             let (uuid, reserved_bytes) = (donor.uuid.clone(), donor.reserved_bytes);
             return Err(PoolConfigError::Reserved { uuid, reserved_bytes });
         }
+        if let Some(bytes) = self.host_tier_bytes {
+            if bytes.get() == 0 || !bytes.get().is_multiple_of(granule.get()) {
+                return Err(PoolConfigError::HostTier { bytes });
+            }
+            if self.donors.len() >= DONORS_MAX {
+                return Err(PoolConfigError::Places { count: self.donors.len() });
+            }
+        }
         if self.donors_on_primary { self.validate_trial() } else { self.validate_cards() }
+    }
+
+    /// The host tier's place among those that the broker lends from: the one after the last donor.
+    pub fn host_place(&self) -> Option<usize> {
+        self.host_tier_bytes.map(|_| self.donors.len())
     }
 
     /// A card gives once: as the primary or as one donor.
@@ -230,7 +252,29 @@ mod tests {
             broker_socket: PathBuf::new(),
             standin_log: PathBuf::new(),
             donors_on_primary,
+            host_tier_bytes: None,
         }
+    }
+
+    #[test]
+    fn a_host_tier_is_whole_granules_after_the_last_donor_and_in_no_total() {
+        use PoolConfigError::{HostTier, Places};
+        let tiered = |donors: &[u8], bytes: u64| PoolConfig {
+            host_tier_bytes: Some(Bytes::new(bytes)),
+            ..pool(donors, None, false)
+        };
+        let config = tiered(&[1, 2, 3], 4 * Bytes::GIB);
+        assert!(config.validate().is_ok());
+        assert_eq!(
+            (config.host_place(), config.total_bytes()),
+            (Some(3), pool(&[1, 2, 3], None, false).total_bytes())
+        );
+        assert_eq!(pool(&[1], None, false).host_place(), None);
+        assert!(matches!(tiered(&[1], 0).validate(), Err(HostTier { .. })));
+        assert!(matches!(tiered(&[1], Bytes::GIB + 4096).validate(), Err(HostTier { .. })));
+        let full: Vec<u8> = (1..=15).collect();
+        assert!(matches!(tiered(&full, Bytes::GIB).validate(), Err(Places { .. })));
+        assert!(tiered(&full[..14], Bytes::GIB).validate().is_ok());
     }
 
     #[test]

@@ -33,6 +33,17 @@ impl MemoryName {
     }
 }
 
+/// The name of a host's own memory behind a descriptor: it is in no card's ledger.
+pub fn host_memory_name(host: u64) -> String {
+    format!("tarn-sim-host:{host:x}")
+}
+
+/// Whether a descriptor's link text names memory of that host itself.
+pub fn is_host_memory(link: &str, host: u64) -> bool {
+    let name = link.strip_prefix("/memfd:").and_then(|rest| rest.split(' ').next());
+    name == Some(&host_memory_name(host))
+}
+
 /// Serials of all allocations of a host that some visible process has open.
 pub fn open_serials(host: u64) -> HashSet<u64> {
     let mut serials = HashSet::new();

@@ -170,6 +170,7 @@ fn options(arguments: RunArguments) -> anyhow::Result<Options> {
             dmem_max: arguments.donor_dmem_max.map(Bytes::new),
         },
         scrub_deadline: Duration::from_secs(arguments.scrub_deadline_seconds),
+        host_tier_max: arguments.host_tier_max.map(Bytes::new),
         escape_policy: arguments.donor_escape,
         probe_on_start: !arguments.no_probe_on_start,
         boot_id: arguments.boot_id,

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use tarn_protocol::broker_wire::DONORS_MAX;
 use tarn_protocol::control::{DesiredDonor, InstanceSpec};
 use tarn_protocol::hardware::{Gpu, LinkClass};
 use tarn_protocol::ids::{GpuUuid, InstanceId, LeaseId};
@@ -75,7 +76,16 @@ pub fn compose(
         broker_socket: places.broker_socket.to_owned(),
         standin_log: places.standin_log.to_owned(),
         donors_on_primary: false,
+        host_tier_bytes: None,
     })
+}
+
+/// The host tier of a pool: `most`, in whole granules, where there is a broker that lends it. An instance without donors has none.
+pub fn host_tier(config: &PoolConfig, most: Option<Bytes>) -> Option<Bytes> {
+    let lent = !config.donors.is_empty() && config.donors.len() < DONORS_MAX;
+    most.filter(|_| lent)
+        .map(|most| most.floor_to(config.policy.granule_bytes))
+        .filter(|bytes| bytes.get() > 0)
 }
 
 fn donor(wanted: &DesiredDonor, found: &IdleCard, granule: Bytes) -> Result<Donor, PoolError> {

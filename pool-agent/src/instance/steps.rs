@@ -157,7 +157,8 @@ impl Worker {
             standin_log: &self.directory.standin_log(),
         };
         let key = (&record.instance_id, &record.lease_id, record.generation);
-        let config = pool::compose(key, &record.spec, idle, places).map_err(host_error)?;
+        let mut config = pool::compose(key, &record.spec, idle, places).map_err(host_error)?;
+        config.host_tier_bytes = pool::host_tier(&config, self.around.settings.host_tier_max);
         config.validate().map_err(host_error)?;
         Ok(config)
     }

@@ -8,7 +8,7 @@ use tarn_protocol::control::{DesiredInstance, FailReason, Goal, ObservedInstance
 use tarn_protocol::hardware::GpuHealth;
 use tarn_protocol::ids::{GpuUuid, InstanceId};
 use tarn_protocol::pool_config::PoolConfig;
-use tarn_protocol::units::MonoMillis;
+use tarn_protocol::units::{Bytes, MonoMillis};
 
 use super::directory::InstanceDirectory;
 use super::planner::{self, Facts, ProcessFact, Step};
@@ -69,6 +69,8 @@ pub struct Settings {
     pub drain_ms: u64,
     pub driver_guard: DriverGuard,
     pub usage_interval_ms: u64,
+    /// Bytes of the host's memory that one pool may overflow into.
+    pub host_tier_max: Option<Bytes>,
 }
 
 impl Surroundings {

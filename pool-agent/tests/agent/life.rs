@@ -53,6 +53,45 @@ fn a_pool_of_four_lives_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_pool_may_overflow_into_what_the_operator_gives_and_reports_it_apart() {
+    let tier = Bytes::gib(8);
+    let mut host =
+        TestHost::new("rtx4090-x8-seed").arguments(&["--host-tier-max", &(tier.get() + 4096).to_string()]);
+    host.start_agent(None);
+    let witness = host.linked("tarn-witness");
+    let command = [witness.to_str().unwrap(), "--fill-percent", "1", "--block-gib", "1", "--json", "--hold"];
+    let (pool, single) = (host.instance(&[0, 1], &command), host.instance(&[2], &command));
+    for instance in [&pool, &single] {
+        host.control_plane.want(instance);
+        host.await_running(instance);
+    }
+    let seen = |instance: &DesiredInstance| {
+        eventually("no residency", || {
+            host.control_plane.with(|ledger| {
+                let report = ledger.last.clone()?;
+                let seen = report.instances.iter().find(|seen| seen.instance_id == instance.instance_id)?;
+                (!seen.residency.is_empty()).then(|| seen.clone())
+            })
+        })
+    };
+    let shown = seen(&pool);
+    let roles: Vec<CardRole> = shown.residency.iter().map(|card| card.role).collect();
+    assert_eq!(roles, [CardRole::Primary, CardRole::Donor, CardRole::HostTier]);
+    let cards: u64 = shown.residency[..2].iter().map(|card| card.capacity_bytes.get()).sum();
+    assert_eq!(shown.pool_bytes, Some(Bytes::new(cards)), "the tier is in no total");
+    let told = &shown.residency[2];
+    assert_eq!(
+        (told.capacity_bytes, told.used_bytes),
+        (tier, Bytes::new(0)),
+        "whole granules, unused while cards have room"
+    );
+    assert!(seen(&single).residency.iter().all(|card| card.role != CardRole::HostTier));
+    for instance in [&pool, &single] {
+        host.remove(instance);
+    }
+}
+
+#[test]
 fn l10_commands_that_end_fail_or_do_not_exist_are_told_apart() {
     let mut host = TestHost::new("rtx4090-x8-seed");
     host.start_agent(None);

@@ -19,8 +19,9 @@ use tarn_store::{StoreError, Tx};
 
 use super::request::{Constraints, PolicyChoice};
 use super::view::{
-    CardResidencyDocument, DiskDocument, EventDocument, InstanceDocument, KeepsCostingDocument, LogDocument,
-    PeerDocument, PoolDocument, PriceDocument, ResidencyDocument, SpendingDocument, UnreachableDocument,
+    CardResidencyDocument, DiskDocument, EventDocument, HostTierDocument, InstanceDocument,
+    KeepsCostingDocument, LogDocument, PeerDocument, PoolDocument, PriceDocument, ResidencyDocument,
+    SpendingDocument, UnreachableDocument,
 };
 use crate::app::metering::purse::{CorruptMoney, Purse};
 use crate::app::metering::storage;
@@ -270,8 +271,13 @@ pub fn residency(row: InstanceRow) -> ResidencyDocument {
         pool_size_bytes: row.pool_bytes.map(Bytes::get),
         local_bytes: used(CardRole::Primary),
         peer_bytes: used(CardRole::Donor),
+        host_tier: cards.iter().find(|card| card.role == CardRole::HostTier).map(|tier| HostTierDocument {
+            capacity_bytes: tier.capacity_bytes.get(),
+            used_bytes: tier.used_bytes.get(),
+        }),
         cards: cards
             .iter()
+            .filter(|card| card.role != CardRole::HostTier)
             .map(|card| CardResidencyDocument {
                 uuid: card.uuid.clone(),
                 role: card.role,

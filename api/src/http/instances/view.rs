@@ -178,6 +178,15 @@ pub struct ResidencyDocument {
     /// Used on peers.
     pub peer_bytes: u64,
     pub cards: Vec<CardResidencyDocument>,
+    /// The host's own memory, which takes what no card has room for; absent where the host gives none. Never part of the pool's size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_tier: Option<HostTierDocument>,
+}
+
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct HostTierDocument {
+    pub capacity_bytes: u64,
+    pub used_bytes: u64,
 }
 
 #[derive(Debug, Clone, Serialize, ToSchema)]

@@ -17,8 +17,9 @@ use rustix::fs::FlockOperation;
 use tarn_broker::admission::Admission;
 use tarn_broker::donors::Donors;
 use tarn_broker::server::{Server, listen};
-use tarn_broker::start::open_desk;
-use tarn_protocol::pool_config::{Donor, PoolConfig};
+use tarn_broker::start::{given, named, open_desk};
+use tarn_protocol::ids::GpuUuid;
+use tarn_protocol::pool_config::PoolConfig;
 
 #[derive(Debug, Parser)]
 #[command(name = "tarn-broker", version, about = "Owns a pool's donor memory and leases chunks of it")]
@@ -84,8 +85,8 @@ fn main() -> anyhow::Result<()> {
     };
     let mut server = Server::new(desk, admission, listen(&options.socket)?, &stop)?;
     let signal = reload.try_clone().context("cannot watch for signals")?;
-    let (path, donors) = (options.config.clone(), config.donors.clone());
-    server.resize_on(&reload, Box::new(move || quotas(&signal, &path, &donors)))?;
+    let (path, places) = (options.config.clone(), named(&config));
+    server.resize_on(&reload, Box::new(move || quotas(&signal, &path, &places)))?;
     announce(options.ready_fd).context("nobody reads the ready line")?;
     tracing::info!(socket = %options.socket.display(), donors = config.donors.len(), "serving");
     server.run(monotonic)?;
@@ -123,18 +124,14 @@ fn monotonic() -> Duration {
 }
 
 /// What the config's donors give now. A config that names other donors, or cannot be read, changes nothing.
-fn quotas(signal: &OwnedFd, path: &Path, donors: &[Donor]) -> Option<Vec<u64>> {
+fn quotas(signal: &OwnedFd, path: &Path, places: &[GpuUuid]) -> Option<Vec<u64>> {
     let mut taken = [0u8; 128];
     // Several signals are one word to look again.
     while rustix::io::read(signal, &mut taken).is_ok_and(|bytes| bytes > 0) {}
     match PoolConfig::read(path) {
-        Ok(config)
-            if config.donors.iter().map(|donor| &donor.uuid).eq(donors.iter().map(|donor| &donor.uuid)) =>
-        {
-            Some(config.donors.iter().map(|donor| donor.reserved_bytes.get()).collect())
-        }
+        Ok(config) if named(&config) == places => Some(given(&config)),
         Ok(_) => {
-            tracing::warn!("the pool config names other donors now: nothing is changed");
+            tracing::warn!("the pool config names other donors, or another tier, now: nothing is changed");
             None
         }
         Err(error) => {

@@ -24,7 +24,7 @@ pub(super) unsafe fn allocate(
     }
     // SAFETY: read only once the driver has written through the pointer.
     let code = charged(pool, bytes, native, || unsafe { *at });
-    if code != OUT_OF_MEMORY || pool.frozen().donors.is_empty() {
+    if code != OUT_OF_MEMORY || !pool.frozen().spills() {
         return code;
     }
     // The driver's word is newer than ours: what is left of the primary is looked at again.
@@ -35,7 +35,7 @@ pub(super) unsafe fn allocate(
 /// The cards, if the policy does not leave the request whole on the primary. Small requests are not looked at, and where nothing may be
 /// mapped the driver has the word. The rules learn what the request leaves on the primary.
 pub(super) fn goes_out(pool: &Pool, bytes: u64, rules: &mut Rules) -> Option<Cards> {
-    if bytes < rules.large_bytes || pool.frozen().donors.is_empty() || capture::forbids_mapping() {
+    if bytes < rules.large_bytes || !pool.frozen().spills() || capture::forbids_mapping() {
         return None;
     }
     let cards = pool.cards();

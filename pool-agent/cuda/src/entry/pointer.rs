@@ -8,9 +8,9 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use crate::abi::{
-    ATTRIBUTE_BUFFER_ID, ATTRIBUTE_CONTEXT, ATTRIBUTE_DEVICE_ORDINAL, ATTRIBUTE_LEGACY_IPC,
-    ATTRIBUTE_P2P_TOKENS, ATTRIBUTE_RANGE_SIZE, ATTRIBUTE_RANGE_START, Code, DevicePtr, NOT_SUPPORTED,
-    SUCCESS,
+    ATTRIBUTE_BUFFER_ID, ATTRIBUTE_CONTEXT, ATTRIBUTE_DEVICE_ORDINAL, ATTRIBUTE_HOST_POINTER,
+    ATTRIBUTE_LEGACY_IPC, ATTRIBUTE_MEMORY_TYPE, ATTRIBUTE_P2P_TOKENS, ATTRIBUTE_RANGE_SIZE,
+    ATTRIBUTE_RANGE_START, Code, DevicePtr, INVALID_VALUE, MEMORY_TYPE_DEVICE, NOT_SUPPORTED, SUCCESS,
 };
 use crate::blocks::{Sharing, Spilled};
 use crate::pool;
@@ -62,6 +62,9 @@ unsafe fn correct(block: &Spilled, attribute: i32, data: *mut c_void) {
     unsafe {
         match attribute {
             ATTRIBUTE_CONTEXT => *data.cast::<usize>() = block.context,
+            // A part on the host tier is device memory to the tenant, as the rest is.
+            ATTRIBUTE_MEMORY_TYPE => *data.cast::<u32>() = MEMORY_TYPE_DEVICE,
+            ATTRIBUTE_HOST_POINTER => *data.cast::<usize>() = 0,
             ATTRIBUTE_BUFFER_ID => *data.cast::<u64>() = block.id,
             ATTRIBUTE_DEVICE_ORDINAL => *data.cast::<i32>() = 0,
             ATTRIBUTE_LEGACY_IPC => *data.cast::<u8>() = u8::from(matches!(block.sharing, Sharing::Own(_))),
@@ -92,6 +95,9 @@ pub(crate) unsafe fn attribute(
             && let Some(block) = spilled(at)
         {
             correct(&block, attribute, data);
+            if attribute == ATTRIBUTE_HOST_POINTER {
+                return INVALID_VALUE;
+            }
         }
         code
     }

@@ -92,7 +92,7 @@ unsafe fn ordered(
         // What the pool keeps for later is the primary's too.
         real::pool_trim(source, 0);
         let second = pooled(pool, at, bytes, (source, pooled::spare(source)), &native);
-        if second != OUT_OF_MEMORY || pool.frozen().donors.is_empty() {
+        if second != OUT_OF_MEMORY || !pool.frozen().spills() {
             return second;
         }
         spill(pool, at, bytes, pool.cards(), rules)

@@ -87,7 +87,7 @@ unsafe fn placed(
     let mut cards = pool.cards();
     let rules = pool.keeping(rules, bytes, &cards);
     if cards.donors.iter().all(|(_, free)| *free < bytes) {
-        cards.donors = pool.donors_settled();
+        pool.settle(&mut cards);
     }
     let mut code = OUT_OF_MEMORY;
     for place in whole(bytes, &cards, rules, pool.next_turn()) {

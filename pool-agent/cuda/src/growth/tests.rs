@@ -140,7 +140,7 @@ proptest! {
         steps in prop::collection::vec(step(), 1..200), local in 1u64..600, donor in 0u64..600
     ) {
         let rules = Rules { reserve_bytes: 64 * UNIT, large_bytes: 16 * UNIT, ..RULES };
-        let mut cards = Cards { local_bytes: local * UNIT, donors: vec![(0, donor * UNIT)] };
+        let mut cards = Cards { local_bytes: local * UNIT, donors: vec![(0, donor * UNIT)], host: None };
         let (mut growth, mut now, mut held) = (Growth::default(), 0, Vec::<(Held, u64, u64)>::new());
         for step in steps {
             match step {
@@ -203,7 +203,7 @@ proptest! {
         sizes in prop::collection::vec(16u64..64, 1..300), local in 64u64..1_000
     ) {
         let rules = Rules { reserve_bytes: 64 * UNIT, large_bytes: 16 * UNIT, ..RULES };
-        let mut cards = Cards { local_bytes: local * UNIT, donors: vec![(0, 1 << 50)] };
+        let mut cards = Cards { local_bytes: local * UNIT, donors: vec![(0, 1 << 50)], host: None };
         let mut growth = Growth::default();
         for (at, units) in sizes.into_iter().enumerate() {
             let bytes = units * UNIT;

@@ -22,8 +22,11 @@ fn cards() -> impl Strategy<Value = Cards> {
     (0u64..40, prop::collection::vec(0u64..40, 0..4), 0..UNIT).prop_map(|(local, donors, odd)| Cards {
         local_bytes: local * UNIT + odd,
         donors: donors.into_iter().enumerate().map(|(at, units)| (at, units * UNIT + odd)).collect(),
+        host: None,
     })
 }
+
+const HOST: usize = 4;
 
 fn taken(segments: &[Segment], place: Place) -> u64 {
     segments.iter().filter(|segment| segment.place == place).map(|segment| segment.bytes).sum()
@@ -46,6 +49,26 @@ proptest! {
         for &(at, free) in &cards.donors {
             prop_assert!(taken(&segments, Place::Donor(at)) <= free);
         }
+    }
+
+    #[test]
+    fn the_host_tier_takes_what_no_card_has_and_not_a_byte_more(
+        units in 1u64..240, cards in cards(), host in 0u64..60, rules in rules()
+    ) {
+        let bytes = units * UNIT;
+        let on_cards = floor(cards.local_bytes) + cards.donor_bytes();
+        let tiered = Cards { host: Some((HOST, host * UNIT)), ..cards.clone() };
+        let Some(segments) = plan(bytes, bytes, &tiered, rules) else {
+            prop_assert!(bytes > on_cards + host * UNIT);
+            return Ok(());
+        };
+        prop_assert_eq!(segments.iter().map(|segment| segment.bytes).sum::<u64>(), bytes);
+        prop_assert_eq!(taken(&segments, Place::Donor(HOST)), bytes.saturating_sub(on_cards));
+        if bytes <= on_cards {
+            prop_assert_eq!(plan(bytes, bytes, &cards, rules), Some(segments), "cards with room go on as before");
+        }
+        let places = whole(bytes, &tiered, rules, 3);
+        prop_assert!(!places.contains(&Place::Donor(HOST)), "handles stay on cards: {:?}", places);
     }
 
     #[test]
@@ -87,7 +110,7 @@ proptest! {
 }
 
 fn check(placement: Placement, bytes: u64, expected: &[(Place, u64)]) {
-    let cards = Cards { local_bytes: 10 * UNIT, donors: vec![(1, 20 * UNIT), (0, 5 * UNIT)] };
+    let cards = Cards { local_bytes: 10 * UNIT, donors: vec![(1, 20 * UNIT), (0, 5 * UNIT)], host: None };
     let rules = Rules {
         placement,
         reserve_bytes: 4 * UNIT,

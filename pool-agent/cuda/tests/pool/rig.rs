@@ -76,6 +76,7 @@ pub struct Shape {
     pub donor_bytes: Bytes,
     pub cap_bytes: Option<Bytes>,
     pub policy: Policy,
+    pub host_tier_bytes: Option<Bytes>,
     /// Tells pools apart.
     pub lease: u128,
 }
@@ -89,6 +90,7 @@ impl Default for Shape {
             donor_bytes: Bytes::mib(24_550),
             cap_bytes: None,
             policy: Policy::default(),
+            host_tier_bytes: None,
             lease: 2,
         }
     }
@@ -259,6 +261,7 @@ fn configuration(host: &Host, shape: &Shape, instance: &Path) -> PoolConfig {
         broker_socket: instance.join("broker.sock"),
         standin_log: instance.join("standin.log"),
         donors_on_primary: shape.donors.contains(&shape.primary),
+        host_tier_bytes: shape.host_tier_bytes,
     }
 }
 

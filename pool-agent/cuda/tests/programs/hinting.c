@@ -1,6 +1,6 @@
 /* A program that knows of its pool: hints, residency, and blocks that move under their address.
  *
- *   hinting <how> hints | moves | where BYTES | decode SEED STEPS   */
+ *   hinting <how> hints | moves | where BYTES | decode SEED STEPS | overflow BYTES   */
 #include "driver.h"
 #include "../../include/tarn.h"
 
@@ -62,6 +62,22 @@ static void decode(uint64_t seed, int steps) {
   printf("spilled_most=%zu\nwaste_permille=%zu\n", most, worst);
 }
 
+/* Takes blocks of one size until there is no more, and tells where they lie; commands on stdin: check, look, free. */
+static void overflow(size_t bytes) {
+  static CUdeviceptr at[4096]; size_t n = 0, f, t, total; char line[64];
+  OK(p_cuDeviceTotalMem_v2(&total, device)); OK(p_cuMemGetInfo_v2(&f, &t)); WANT(total == t); printf("total=%zu\nfree=%zu\n", t, f);
+  for (; n < 4096; n++) { CUresult r = p_cuMemAlloc_v2(&at[n], bytes); if (r == 2) break; if (r) DIE("alloc -> %d", r); fill(at[n], bytes, 16 * MIB); }
+  printf("taken=%zu\nfull=%zu\n", n * bytes, free_bytes());
+  for (;;) {
+    tarn_residency_t r = look(0); uint64_t of_blocks = 0; for (size_t i = 0; i < n; i++) { int type = 0, ordinal = -1; of_blocks += look(at[i]).host_bytes; OK(p_cuPointerGetAttribute(&type, 2, at[i] + bytes - 1)); OK(p_cuPointerGetAttribute(&ordinal, 9, at[i] + bytes - 1)); WANT(type == 2 && ordinal == 0); }
+    WANT(of_blocks == r.host_bytes); printf("local=%llu\ndonors=%llu\nhost=%llu\nwaiting\n", (unsigned long long)r.local_bytes, (unsigned long long)r.donor_bytes, (unsigned long long)r.host_bytes); fflush(stdout);
+    if (!fgets(line, sizeof line, stdin)) _exit(3);
+    if (!strncmp(line, "check", 5)) { size_t bad = 0; for (size_t i = 0; i < n; i++) bad += check(at[i], bytes, 16 * MIB); printf("bad=%zu\n", bad); }
+    else if (!strncmp(line, "more", 4)) { CUdeviceptr extra; CUresult e = p_cuMemAlloc_v2(&extra, bytes); printf("more=%d\n", e); if (!e) OK(p_cuMemFree_v2(extra)); }
+    else if (!strncmp(line, "free", 4)) { for (size_t i = 0; i < n; i++) OK(p_cuMemFree_v2(at[i])); WANT(look(0).bytes == 0); return; }
+  }
+}
+
 int main(int c, char **v) {
   if (c < 3) return 2;
   setvbuf(stdout, 0, _IOLBF, 0); resolve(v[1]); void *library = dlopen("libcuda.so.1", RTLD_NOW);
@@ -69,6 +85,7 @@ int main(int c, char **v) {
   WANT(abi() == TARN_ABI_VERSION); start();
   if (!strcmp(v[2], "hints")) hints(); else if (!strcmp(v[2], "moves")) moves();
   else if (!strcmp(v[2], "where")) { CUdeviceptr at; OK(p_cuMemAlloc_v2(&at, strtoull(v[3], 0, 10))); tarn_residency_t r = look(at); printf("local=%llu\ndonors=%llu\n", (unsigned long long)r.local_bytes, (unsigned long long)r.donor_bytes); }
+  else if (!strcmp(v[2], "overflow")) overflow(strtoull(v[3], 0, 10));
   else if (!strcmp(v[2], "decode")) decode(strtoull(v[3], 0, 10), atoi(v[4]));
   else return 2;
   printf("done=1\n");

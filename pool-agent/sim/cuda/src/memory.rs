@@ -5,7 +5,7 @@ use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use tarn_sim::ledger::{Hold, LedgerError};
-use tarn_sim::lingering::MemoryName;
+use tarn_sim::lingering::{MemoryName, host_memory_name, is_host_memory};
 
 use crate::code::Code;
 use crate::driver::{Driver, driver};
@@ -57,8 +57,8 @@ impl Memory {
     }
 
     /// Host memory costs no card anything.
-    pub(crate) fn create_on_host(bytes: u64, handle_types: i32) -> Result<Self, Code> {
-        let file = memory_file("tarn-sim-host", bytes)?;
+    pub(crate) fn create_on_host(driver: &Driver, bytes: u64, handle_types: i32) -> Result<Self, Code> {
+        let file = memory_file(&host_memory_name(driver.attached.host().id()), bytes)?;
         Ok(Self { place: Place::Host, bytes, handle_types, rdma: 0, file, hold: None })
     }
 
@@ -67,6 +67,14 @@ impl Memory {
     pub(crate) fn import(driver: &Driver, descriptor: i32) -> Result<Self, Code> {
         let link =
             std::fs::read_link(format!("/proc/self/fd/{descriptor}")).map_err(|_| Code::INVALID_VALUE)?;
+        let length = || -> Result<u64, Code> {
+            let metadata = std::fs::File::from(duplicate(descriptor)?).metadata();
+            Ok(metadata.map_err(|_| Code::INVALID_VALUE)?.len())
+        };
+        if link.to_str().is_some_and(|link| is_host_memory(link, driver.attached.host().id())) {
+            let (file, bytes) = (duplicate(descriptor)?, length()?);
+            return Ok(Self { place: Place::Host, bytes, handle_types: 0, rdma: 0, file, hold: None });
+        }
         let named = link.to_str().and_then(MemoryName::parse);
         let own = |name: &MemoryName| {
             name.host == driver.attached.host().id() && name.gpu < driver.machine().gpus.len()
@@ -75,9 +83,7 @@ impl Memory {
         if !crate::visibility::node_opens(driver.attached.host(), card) {
             return Err(Code::INVALID_DEVICE);
         }
-        let file = duplicate(descriptor)?;
-        let bytes =
-            std::fs::File::from(duplicate(descriptor)?).metadata().map_err(|_| Code::INVALID_VALUE)?.len();
+        let (file, bytes) = (duplicate(descriptor)?, length()?);
         let hold = driver.state()?.import(driver.holder(), card, bytes, id).map_err(ledger_code)?;
         Ok(Self { place: Place::Card(card), bytes, handle_types: 0, rdma: 0, file, hold: Some(hold) })
     }

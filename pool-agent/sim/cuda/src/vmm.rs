@@ -72,7 +72,7 @@ fn create(bytes: usize, properties: *const AllocationProperties, flags: u64) -> 
     }
     let memory = match place {
         Place::Card(card) => Memory::create(driver, card, bytes, properties.handle_types, properties.rdma)?,
-        Place::Host => Memory::create_on_host(bytes, properties.handle_types)?,
+        Place::Host => Memory::create_on_host(driver, bytes, properties.handle_types)?,
     };
     Ok(enter_handle(driver, Arc::new(memory)))
 }
