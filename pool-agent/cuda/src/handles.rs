@@ -97,6 +97,12 @@ impl Handles {
         self.ended(released.id)
     }
 
+    /// The mappings inside a range: where each is, and its bytes.
+    pub(crate) fn mappings(&self, at: DevicePtr, bytes: u64) -> Vec<(DevicePtr, u64)> {
+        let inside = self.mappings.range(at..at.saturating_add(bytes));
+        inside.map(|(&start, mapped)| (start, mapped.bytes)).collect()
+    }
+
     /// The mappings inside a range are about to go.
     pub(crate) fn unmapping(&mut self, at: DevicePtr, bytes: u64) -> Unmapped {
         let end = at.saturating_add(bytes);

@@ -25,6 +25,7 @@ mod account;
 mod api;
 mod blocks;
 mod capture;
+mod compound;
 mod entry;
 mod growth;
 mod handles;

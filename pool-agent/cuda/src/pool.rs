@@ -12,6 +12,7 @@ use tarn_protocol::pool_config::PoolConfig;
 use crate::abi::{Opaque, SUCCESS};
 use crate::account::Account;
 use crate::blocks::Blocks;
+use crate::compound::Compounds;
 use crate::growth::Growth;
 use crate::handles::Handles;
 use crate::link::{Link, monotonic_ms};
@@ -53,6 +54,7 @@ pub(crate) struct Pool {
     pub(crate) account: Account,
     blocks: Mutex<Blocks>,
     handles: Mutex<Handles>,
+    compounds: Mutex<Compounds>,
     /// Memory pools that the tenant created on the device, as numbers.
     memory_pools: Mutex<Vec<usize>>,
     /// What stream-ordered pools keep of the primary.
@@ -164,6 +166,7 @@ impl Pool {
             account: Account::default(),
             blocks: Mutex::default(),
             handles: Mutex::default(),
+            compounds: Mutex::default(),
             memory_pools: Mutex::default(),
             pooled: Pooled::default(),
             frozen: OnceLock::new(),
@@ -181,6 +184,11 @@ impl Pool {
     /// As [`Pool::blocks`].
     pub(crate) fn handles(&self) -> MutexGuard<'_, Handles> {
         self.handles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`Pool::blocks`].
+    pub(crate) fn compounds(&self) -> MutexGuard<'_, Compounds> {
+        self.compounds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// As [`Pool::blocks`].

@@ -19,6 +19,13 @@ pub(super) fn spilled(at: DevicePtr) -> Option<Arc<Spilled>> {
     pool::current()?.blocks().containing(at)
 }
 
+/// Where what lies at `at` starts and how long it is, if the driver knows only a part of it: a stitched block, or a handle over several
+/// cards that is mapped there.
+fn whole(at: DevicePtr) -> Option<(DevicePtr, u64)> {
+    let block = spilled(at).map(|block| (block.start, block.bytes));
+    block.or_else(|| pool::current()?.compounds().around(at).map(|(start, bytes, _)| (start, bytes)))
+}
+
 pub(crate) unsafe fn range(
     real: unsafe extern "C" fn(*mut DevicePtr, *mut usize, DevicePtr) -> Code,
     base: *mut DevicePtr,
@@ -29,13 +36,13 @@ pub(crate) unsafe fn range(
     unsafe {
         let code = real(base, bytes, at);
         if code == SUCCESS
-            && let Some(block) = spilled(at)
+            && let Some((start, length)) = whole(at)
         {
             if !base.is_null() {
-                *base = block.start;
+                *base = start;
             }
             if !bytes.is_null() {
-                *bytes = usize::try_from(block.bytes).unwrap_or(usize::MAX);
+                *bytes = usize::try_from(length).unwrap_or(usize::MAX);
             }
         }
         code

@@ -1,5 +1,5 @@
-//! Physical handles: one handle cannot be split, so it lies on one card, and is charged where its property says, not where the
-//! calling thread's context is (it may have none).
+//! Physical handles. One that some card has room for lies there whole; one that only several have room for is made of several (see
+//! [`crate::compound`]). It is charged where its property says, not where the calling thread's context is (it may have none).
 //!
 //! PyTorch's expandable segments ask of every handle, wherever the card offers it, that network cards can reach it. The broker
 //! creates chunks that way, so such requests spill. An importer is told nothing of it: driver 580 reports neither handle types nor
@@ -12,13 +12,14 @@ use std::os::fd::IntoRawFd;
 
 use crate::abi::{
     AllocationProp, Code, DevicePtr, HANDLE_POSIX_FD, Handle, INVALID_VALUE, LOCATION_DEVICE, Location,
-    OUT_OF_MEMORY, SUCCESS,
+    NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS,
 };
-use crate::handles::Memory;
-use crate::log;
-use crate::placement::{Place, Rules, UNIT, whole};
+use crate::compound::Part;
+use crate::handles::{Memory, Released, Unmapped};
+use crate::placement::{Place, Rules, UNIT, plan, whole};
 use crate::pool::{self, Pool};
 use crate::stitch::{Want, borrow};
+use crate::{log, real};
 
 type CreateFn = unsafe extern "C" fn(*mut Handle, usize, *const AllocationProp, u64) -> Code;
 
@@ -63,7 +64,96 @@ pub(crate) unsafe fn create(
                 return code;
             }
         }
-        placed(pool, (handle, bytes as u64), &wanted, rules, local)
+        let code = placed(pool, (handle, bytes as u64), &wanted, rules, local);
+        if code != OUT_OF_MEMORY {
+            return code;
+        }
+        spread(pool, (handle, bytes as u64), &wanted, rules, |part, bytes| {
+            local_part(pool, part, bytes, &wanted, || real(part, size(bytes), prop, flags))
+        })
+    }
+}
+
+fn size(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// One handle over several cards, where no card has room for all of it: a few large parts, whatever the policy.
+unsafe fn spread(
+    pool: &Pool,
+    (handle, bytes): (*mut Handle, u64),
+    wanted: &AllocationProp,
+    rules: Rules,
+    local: impl Fn(*mut Handle, u64) -> Code,
+) -> Code {
+    let mut cards = pool.cards();
+    pool.settle(&mut cards);
+    // What is mapped of a handle must look like device memory, and the host's does not.
+    cards.host = None;
+    let rules = Rules { placement: tarn_protocol::pool_config::Placement::LocalFirst, ..rules };
+    let segments = plan(bytes, bytes, &cards, rules).unwrap_or_default();
+    if segments.len() < 2 {
+        return OUT_OF_MEMORY;
+    }
+    let mut parts = Vec::with_capacity(segments.len());
+    for segment in segments {
+        let mut part = 0;
+        let code = match segment.place {
+            Place::Local => local(&raw mut part, segment.bytes),
+            Place::Donor(donor) => match borrow(pool, donor, segment.bytes, chunk_for(wanted)) {
+                Ok(chunk) => {
+                    part = chunk.handle;
+                    pool.handles().created(part, remembered(wanted, segment.bytes, Some(chunk.lease)));
+                    SUCCESS
+                }
+                Err(code) => code,
+            },
+        };
+        if code != SUCCESS {
+            for Part { handle, .. } in parts {
+                release_one(pool, handle);
+            }
+            return code;
+        }
+        parts.push(Part { handle: part, bytes: segment.bytes });
+    }
+    let made = pool.compounds().create(parts, wanted);
+    // SAFETY: the caller checked that the out-pointer is not null.
+    unsafe { *handle = made };
+    SUCCESS
+}
+
+/// As [`local`], for a part.
+fn local_part(
+    pool: &Pool,
+    part: *mut Handle,
+    bytes: u64,
+    wanted: &AllocationProp,
+    native: impl FnOnce() -> Code,
+) -> Code {
+    // SAFETY: `part` is a number of our own, which `native` writes.
+    unsafe { local(pool, part, bytes, wanted, native) }
+}
+
+/// One reference of one driver handle goes.
+fn release_one(pool: &Pool, handle: Handle) -> Code {
+    let releasing = pool.handles().releasing(handle);
+    // SAFETY: the handle is one that the driver gave.
+    let code = unsafe { real::mem_release(handle) };
+    if let Some(released) = releasing {
+        settle_release(pool, &released, code);
+    }
+    code
+}
+
+fn settle_release(pool: &Pool, released: &Released, code: Code) {
+    if code != SUCCESS {
+        pool.handles().release_refused(released);
+        return;
+    }
+    let ended = pool.handles().release_done(released);
+    if let Some(memory) = ended {
+        end(pool, memory);
     }
 }
 
@@ -145,17 +235,18 @@ pub(crate) unsafe fn release(real: unsafe extern "C" fn(Handle) -> Code, handle:
     // SAFETY: passed on.
     let native = || unsafe { real(handle) };
     let Some(pool) = pool::current() else { return native() };
+    let compound = pool.compounds().release(handle);
+    if let Some(parts) = compound {
+        for Part { handle, .. } in parts {
+            release_one(pool, handle);
+        }
+        return SUCCESS;
+    }
     // The driver may give the same number out again the moment it is free: the books forget it first.
     let releasing = pool.handles().releasing(handle);
     let code = native();
-    let Some(released) = releasing else { return code };
-    if code == SUCCESS {
-        let ended = pool.handles().release_done(&released);
-        if let Some(memory) = ended {
-            end(pool, memory);
-        }
-    } else {
-        pool.handles().release_refused(&released);
+    if let Some(released) = releasing {
+        settle_release(pool, &released, code);
     }
     code
 }
@@ -167,13 +258,32 @@ pub(crate) unsafe fn retain(
 ) -> Code {
     // SAFETY: passed on; after a success the driver has written the handle.
     unsafe {
-        let code = real(handle, at);
-        if code == SUCCESS
-            && let Some(pool) = pool::current()
-        {
-            pool.handles().retained(at as DevicePtr, *handle);
+        let Some(pool) = pool::current() else { return real(handle, at) };
+        let compound = pool.compounds().around(at as DevicePtr);
+        let Some((start, bytes, number)) = compound.filter(|_| !handle.is_null()) else {
+            let code = real(handle, at);
+            if code == SUCCESS {
+                pool.handles().retained(at as DevicePtr, *handle);
+            }
+            return code;
+        };
+        let mut parts: Vec<Part> = Vec::new();
+        let mapped = pool.handles().mappings(start, bytes);
+        for (place, bytes) in mapped {
+            let mut own = 0;
+            let code = real(&raw mut own, std::ptr::without_provenance_mut(size(place)));
+            if code != SUCCESS {
+                for part in parts {
+                    release_one(pool, part.handle);
+                }
+                return code;
+            }
+            pool.handles().retained(place, own);
+            parts.push(Part { handle: own, bytes });
         }
-        code
+        pool.compounds().retained(number, parts);
+        *handle = number;
+        SUCCESS
     }
 }
 
@@ -185,6 +295,10 @@ pub(crate) unsafe fn map(
     handle: Handle,
     flags: u64,
 ) -> Code {
+    let compound = pool::current().and_then(|pool| Some((pool, pool.compounds().parts(handle)?.to_vec())));
+    if let Some((pool, parts)) = compound {
+        return map_parts(pool, at, (bytes as u64, offset, flags), handle, &parts);
+    }
     // SAFETY: passed on.
     let code = unsafe { real(at, bytes, offset, handle, flags) };
     if code == SUCCESS
@@ -195,6 +309,56 @@ pub(crate) unsafe fn map(
     code
 }
 
+/// Maps all parts of a handle, one behind the other, or none.
+fn map_parts(
+    pool: &Pool,
+    at: DevicePtr,
+    (bytes, offset, flags): (u64, usize, u64),
+    handle: Handle,
+    parts: &[Part],
+) -> Code {
+    if offset != 0 || flags != 0 || bytes != parts.iter().map(|part| part.bytes).sum::<u64>() {
+        log::warn("cuda: a handle over several cards can only be mapped whole");
+        return INVALID_VALUE;
+    }
+    let mut place = at;
+    for (index, part) in parts.iter().enumerate() {
+        // SAFETY: the driver checks the range; the handle is ours and of this size.
+        let code = unsafe { real::mem_map(place, size(part.bytes), 0, part.handle, 0) };
+        if code != SUCCESS {
+            for before in parts[..index].iter().rev() {
+                place -= before.bytes;
+                unmap_one(pool, place, before.bytes);
+            }
+            return code;
+        }
+        pool.handles().mapped(place, part.bytes, part.handle);
+        place += part.bytes;
+    }
+    pool.compounds().mapped(at, handle);
+    SUCCESS
+}
+
+/// Unmaps exactly one mapping of the driver's.
+fn unmap_one(pool: &Pool, at: DevicePtr, bytes: u64) -> Code {
+    let unmapping = pool.handles().unmapping(at, bytes);
+    // SAFETY: a range that was mapped so.
+    let code = unsafe { real::mem_unmap(at, size(bytes)) };
+    settle_unmapping(pool, unmapping, code);
+    code
+}
+
+fn settle_unmapping(pool: &Pool, unmapping: Unmapped, code: Code) {
+    if code != SUCCESS {
+        pool.handles().unmap_refused(unmapping);
+        return;
+    }
+    let ended = pool.handles().unmap_done(unmapping);
+    for memory in ended {
+        end(pool, memory);
+    }
+}
+
 pub(crate) unsafe fn unmap(
     real: unsafe extern "C" fn(DevicePtr, usize) -> Code,
     at: DevicePtr,
@@ -203,16 +367,18 @@ pub(crate) unsafe fn unmap(
     // SAFETY: passed on.
     let native = || unsafe { real(at, bytes) };
     let Some(pool) = pool::current() else { return native() };
+    if pool.compounds().touches(at, bytes as u64) {
+        if pool.compounds().cuts(at, bytes as u64) {
+            return INVALID_VALUE;
+        }
+        pool.compounds().unmapped(at, bytes as u64);
+        let each = pool.handles().mappings(at, bytes as u64);
+        let codes: Vec<Code> = each.into_iter().map(|(place, bytes)| unmap_one(pool, place, bytes)).collect();
+        return codes.into_iter().find(|code| *code != SUCCESS).unwrap_or(SUCCESS);
+    }
     let unmapping = pool.handles().unmapping(at, bytes as u64);
     let code = native();
-    if code == SUCCESS {
-        let ended = pool.handles().unmap_done(unmapping);
-        for memory in ended {
-            end(pool, memory);
-        }
-    } else {
-        pool.handles().unmap_refused(unmapping);
-    }
+    settle_unmapping(pool, unmapping, code);
     code
 }
 
@@ -224,6 +390,10 @@ pub(crate) unsafe fn export(
     kind: i32,
     flags: u64,
 ) -> Code {
+    if pool::current().is_some_and(|pool| pool.compounds().parts(handle).is_some()) {
+        // No descriptor stands for several allocations: callers take their fallback.
+        return NOT_SUPPORTED;
+    }
     let known = pool::current().and_then(|pool| Some((pool, pool.handles().of(handle)?)));
     let lease = known.and_then(|(pool, memory)| Some((pool, memory, memory.lease?)));
     let Some((pool, memory, lease)) = lease.filter(|_| !shareable.is_null() && flags == 0) else {
@@ -252,8 +422,13 @@ pub(crate) unsafe fn properties(
     prop: *mut AllocationProp,
     handle: Handle,
 ) -> Code {
+    let compound = pool::current().and_then(|pool| pool.compounds().properties(handle));
     // SAFETY: passed on; after a success the driver has written the whole property.
     unsafe {
+        if let Some(own) = compound.filter(|_| !prop.is_null()) {
+            *prop = own;
+            return SUCCESS;
+        }
         let code = real(prop, handle);
         if code == SUCCESS
             && !prop.is_null()

@@ -102,6 +102,26 @@ static void story_vmm(void) {
   printf("vmm=1\n");
 }
 
+/* One handle that no card has room for: mapped whole, looked at from every side, kept alive by its mapping, brought back by it. */
+static void story_compound(size_t bytes) {
+  CUmemAllocationProp prop = { 1, 1, { 1, 0 }, 0, 0, 0, 0, { 0 } }, said; CUmemAccessDesc access = { { 1, 0 }, 3 }; CUhandle handle, again; CUdeviceptr at, base; size_t size; int fd = -1;
+  start(); size_t before = free_bytes(); OK(p_cuMemCreate(&handle, bytes, &prop, 0)); WANT(before - free_bytes() == bytes);
+  OK(p_cuMemGetAllocationPropertiesFromHandle(&said, handle)); WANT(said.location.type == 1 && said.location.id == 0 && said.handle_types == 1);
+  WANT(p_cuMemExportToShareableHandle(&fd, handle, 1, 0) == 801); OK(p_cuMemAddressReserve(&at, bytes + GIB, 0, 0, 0));
+  WANT(p_cuMemMap(at, GIB, 0, handle, 0) == 1 && p_cuMemMap(at, bytes, 2 * MIB, handle, 0) == 1); OK(p_cuMemMap(at, bytes, 0, handle, 0)); WANT(p_cuMemMap(at, bytes, 0, handle, 0) != 0); OK(p_cuMemSetAccess(at, bytes, &access, 1));
+  fill(at, bytes, 64 * MIB); WANT(check(at, bytes, 64 * MIB) == 0);
+  OK(p_cuMemGetAddressRange_v2(&base, &size, at + bytes - 1)); WANT(base == at && size == bytes);
+  OK(p_cuMemRelease(handle)); WANT(p_cuMemRelease(handle) != 0); WANT(check(at, bytes, 64 * MIB) == 0 && before - free_bytes() == bytes);
+  CUresult (*retain)(CUhandle *, void *) = (CUresult (*)(CUhandle *, void *))look("cuMemRetainAllocationHandle"); OK(retain(&again, (void *)(uintptr_t)(at + bytes / 2)));
+  OK(p_cuMemGetAllocationPropertiesFromHandle(&said, again)); await_line();
+  WANT(p_cuMemUnmap(at, bytes - 2 * MIB) == 1 && p_cuMemUnmap(at + 2 * MIB, 2 * MIB) == 1); WANT(check(at, bytes, 64 * MIB) == 0);
+  OK(p_cuMemUnmap(at, bytes)); WANT(before - free_bytes() == bytes); OK(p_cuMemMap(at + GIB, bytes, 0, again, 0)); OK(p_cuMemSetAccess(at + GIB, bytes, &access, 1)); uint64_t word; OK(p_cuMemcpyDtoH_v2(&word, at + GIB, 8)); WANT(word == mark(at));
+  OK(p_cuMemUnmap(at + GIB, bytes)); OK(p_cuMemRelease(again)); WANT(free_bytes() == before); OK(p_cuMemAddressFree(at, bytes + GIB));
+  /* More than everything is refused and leaves nothing behind. */
+  WANT(p_cuMemCreate(&handle, before + GIB, &prop, 0) == 2 && free_bytes() == before);
+  printf("compound=1\n");
+}
+
 /* M1: random allocations and frees by many threads, for a bounded number of rounds; every block keeps its own bytes. What lives at the
  * end is told and, with `pause`, held until a line comes. */
 static int churn_rounds; static size_t churn_most; static atomic_long churn_oom, churn_blocks;
@@ -217,6 +237,7 @@ int main(int c, char **v) {
   else if (!strcmp(what, "pointer")) story_pointer();
   else if (!strcmp(what, "async")) story_async();
   else if (!strcmp(what, "vmm")) story_vmm();
+  else if (!strcmp(what, "compound")) story_compound(strtoull(v[3], 0, 10));
   else if (!strcmp(what, "churn")) story_churn(atoi(v[3]), atoi(v[4]), strtoull(v[5], 0, 10), c > 6);
   else if (!strcmp(what, "barrier")) story_barrier(atoi(v[3]), strtoull(v[4], 0, 10));
   else if (!strcmp(what, "fork")) story_fork();

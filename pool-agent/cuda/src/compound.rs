@@ -1,0 +1,176 @@
+//! Handles larger than any card has room for: one number to the tenant, several physical allocations behind it.
+//!
+//! Some frameworks (XLA's allocator, for one) take all of a device's memory as one handle and map it at once. Its parts lie on the primary
+//! and on donors; whoever maps the handle maps them all, one behind the other. Parts are entries of [`crate::handles`] like any other
+//! allocation, so each is charged until its last handle and its last mapping go. What no driver can do with several allocations at once, a
+//! descriptor of them or a mapping of a part, is refused.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::abi::{AllocationProp, DevicePtr, Handle};
+
+/// Numbers of handles over several allocations; the driver's own are addresses or small numbers.
+const FIRST: Handle = 0x7a72_6e00_0000_0000;
+
+/// One allocation behind a compound handle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) handle: Handle,
+    pub(crate) bytes: u64,
+}
+
+#[derive(Debug)]
+struct Compound {
+    /// Of each reference to the number its own handles: a driver may give other ones to who asks for what is mapped.
+    references: Vec<Vec<Part>>,
+    bytes: u64,
+    /// Handle types, and reach of network cards, as the tenant asked for them.
+    wanted: (i32, u8),
+    mappings: u32,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Compounds {
+    made: u64,
+    known: HashMap<Handle, Compound>,
+    /// Where each mapping starts, of which handle.
+    mapped: BTreeMap<DevicePtr, Handle>,
+}
+
+impl Compounds {
+    pub(crate) fn create(&mut self, parts: Vec<Part>, wanted: &AllocationProp) -> Handle {
+        self.made += 1;
+        let handle = FIRST + self.made * 0x10;
+        let bytes = parts.iter().map(|part| part.bytes).sum();
+        let wanted = (wanted.handle_types, wanted.rdma_capable);
+        self.known.insert(handle, Compound { references: vec![parts], bytes, wanted, mappings: 0 });
+        handle
+    }
+
+    /// A handle that the tenant holds: its parts in the order of their addresses.
+    pub(crate) fn parts(&self, handle: Handle) -> Option<&[Part]> {
+        self.known.get(&handle)?.references.last().map(Vec::as_slice)
+    }
+
+    /// What the handle says of itself.
+    pub(crate) fn properties(&self, handle: Handle) -> Option<AllocationProp> {
+        let held = self.known.get(&handle).filter(|compound| !compound.references.is_empty())?;
+        let (handle_types, rdma_capable) = held.wanted;
+        Some(AllocationProp { handle_types, rdma_capable, ..AllocationProp::LOCAL })
+    }
+
+    pub(crate) fn mapped(&mut self, at: DevicePtr, handle: Handle) {
+        if let Some(compound) = self.known.get_mut(&handle) {
+            compound.mappings += 1;
+            self.mapped.insert(at, handle);
+        }
+    }
+
+    /// The mapping that `at` lies in: its start, its bytes and its handle.
+    pub(crate) fn around(&self, at: DevicePtr) -> Option<(DevicePtr, u64, Handle)> {
+        let (&start, &handle) = self.mapped.range(..=at).next_back()?;
+        let bytes = self.known.get(&handle)?.bytes;
+        (at - start < bytes).then_some((start, bytes, handle))
+    }
+
+    /// Another reference to a handle, by these handles of its parts.
+    pub(crate) fn retained(&mut self, handle: Handle, parts: Vec<Part>) {
+        if let Some(compound) = self.known.get_mut(&handle) {
+            compound.references.push(parts);
+        }
+    }
+
+    /// A reference goes, and the handles that it had of the parts with it. `None`: nobody holds such a handle.
+    pub(crate) fn release(&mut self, handle: Handle) -> Option<Vec<Part>> {
+        let parts = self.known.get_mut(&handle)?.references.pop()?;
+        self.forget_if_gone(handle);
+        Some(parts)
+    }
+
+    /// Whether a range holds the start of a mapping over several allocations, or begins or ends inside one.
+    pub(crate) fn touches(&self, at: DevicePtr, bytes: u64) -> bool {
+        let end = at.saturating_add(bytes);
+        self.mapped.range(at..end).next().is_some() || self.around(at).is_some()
+    }
+
+    /// Whether a range cuts through a mapping: such a one can only go whole.
+    pub(crate) fn cuts(&self, at: DevicePtr, bytes: u64) -> bool {
+        let end = at.saturating_add(bytes);
+        let inside = |place: DevicePtr| self.around(place).is_some_and(|(start, ..)| start < place);
+        inside(at) || (end > at && inside(end))
+    }
+
+    /// Everything mapped in a range is gone.
+    pub(crate) fn unmapped(&mut self, at: DevicePtr, bytes: u64) {
+        let starts: Vec<DevicePtr> =
+            self.mapped.range(at..at.saturating_add(bytes)).map(|(&start, _)| start).collect();
+        for start in starts {
+            let Some(handle) = self.mapped.remove(&start) else { continue };
+            if let Some(compound) = self.known.get_mut(&handle) {
+                compound.mappings -= 1;
+            }
+            self.forget_if_gone(handle);
+        }
+    }
+
+    fn forget_if_gone(&mut self, handle: Handle) {
+        if self
+            .known
+            .get(&handle)
+            .is_some_and(|compound| compound.references.is_empty() && compound.mappings == 0)
+        {
+            self.known.remove(&handle);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn two() -> Vec<Part> {
+        vec![Part { handle: 5, bytes: 30 }, Part { handle: 6, bytes: 10 }]
+    }
+
+    #[test]
+    fn a_handle_lives_as_long_as_somebody_holds_or_maps_it() {
+        let mut compounds = Compounds::default();
+        let handle = compounds.create(two(), &AllocationProp::LOCAL);
+        assert_eq!(compounds.parts(handle), Some(two().as_slice()));
+        compounds.mapped(100, handle);
+        assert_eq!(compounds.release(handle), Some(two()));
+        assert_eq!((compounds.release(handle), compounds.parts(handle)), (None, None));
+        assert_eq!(compounds.around(139), Some((100, 40, handle)));
+        assert_eq!((compounds.around(140), compounds.around(99)), (None, None));
+        let again = vec![Part { handle: 8, bytes: 30 }, Part { handle: 9, bytes: 10 }];
+        compounds.retained(compounds.around(120).unwrap().2, again.clone());
+        assert_eq!(compounds.parts(handle), Some(again.as_slice()), "a mapping brings the handle back");
+        compounds.unmapped(100, 40);
+        assert_eq!(compounds.release(handle), Some(again));
+        assert!(compounds.known.is_empty() && compounds.mapped.is_empty());
+    }
+
+    #[test]
+    fn a_mapping_goes_whole_or_not_at_all() {
+        let mut compounds = Compounds::default();
+        let handle = compounds.create(two(), &AllocationProp::LOCAL);
+        compounds.mapped(100, handle);
+        for (at, bytes, cuts) in [
+            (100, 40, false),
+            (90, 60, false),
+            (100, 39, true),
+            (101, 39, true),
+            (130, 10, true),
+            (0, 110, true),
+            (140, 10, false),
+        ] {
+            assert_eq!(compounds.cuts(at, bytes), cuts, "{at}+{bytes}");
+        }
+        assert!(
+            compounds.touches(90, 11)
+                && compounds.touches(139, 5)
+                && !compounds.touches(140, 9)
+                && !compounds.touches(90, 10)
+        );
+    }
+}
