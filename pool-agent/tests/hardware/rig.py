@@ -123,7 +123,7 @@ class Pool:
     """One pool: a capped primary and donors, all on the one card. `far`: the donors' chunks are host memory, so that they lie behind a
     link; totals and rules are the same."""
 
-    def __init__(self, machine, name, cap=24 * GIB, donors=3, donor_bytes=24 * GIB, far=False, **policy):
+    def __init__(self, machine, name, cap=24 * GIB, donors=3, donor_bytes=24 * GIB, far=False, host_tier=0, **policy):
         slug = re.sub(r"[^A-Za-z0-9]+", "-", name)[:40]  # a socket's path has little room
         self.machine, self.home = machine, machine.work / f"pool-{slug}"
         self.lib = self.home / "lib"
@@ -156,6 +156,8 @@ class Pool:
             "policy": rules,
             "broker_socket": str(self.home / "broker.sock"), "standin_log": str(self.home / "standin.log"),
         }
+        if host_tier:
+            config["host_tier_bytes"] = host_tier
         (self.lib / "pool.json").write_text(json.dumps(config, indent=1))
         self.broker, self.broker_env = None, machine.bare_env()
         if far:

@@ -23,6 +23,7 @@ def checks(machine, table):
         table.attempt("nothing was complained about", lambda: quiet(pool))
     finally:
         pool.close()
+    table.attempt("memory of the host tier", lambda: overflowing(machine))
 
 
 def program(machine, name):
@@ -56,9 +57,9 @@ def loaded(machine, pool, words):
 class Talker:
     """A program that takes commands."""
 
-    def __init__(self, machine, pool, role):
+    def __init__(self, machine, pool, role, name="sharing"):
         self.child = subprocess.Popen(
-            [program(machine, "sharing"), "dlopen", role], env=pool.env(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [program(machine, name), "dlopen", *role.split()], env=pool.env(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self.facts = {}
         self.hear()
@@ -100,6 +101,30 @@ def shared(machine, pool):
         owner.end()
         opener.end()
     return f"{BLOCK >> 30} GiB, written by one process and read by the other"
+
+
+def overflowing(machine):
+    """What no card has room for lies on the host, keeps its bytes past a broker's death, and is in no total."""
+    tier = 4 * GIB
+    pool = Pool(machine, "host-tier", cap=4 * GIB, donor_bytes=2 * GIB, host_tier=tier)
+    talker = None
+    try:
+        talker = Talker(machine, pool, f"overflow {GIB}", "hinting")
+        host, facts = int(talker.facts["host"]), talker.facts
+        if int(facts["total"]) != pool.total or not tier - GIB <= host <= tier or int(facts["full"]) >= GIB:
+            raise Failed(str(facts))
+        talker.ask("check", bad=0)
+        pool.kill_broker()
+        talker.ask("check", bad=0)
+        pool.start_broker()
+        talker.ask("more", more=2)
+        talker.ask("check", bad=0)
+        quiet(pool)
+        return f"{host >> 20} MiB beyond a full pool of {pool.total >> 30} GiB"
+    finally:
+        if talker:
+            talker.end()
+        pool.close()
 
 
 def quiet(pool):
