@@ -75,9 +75,11 @@ pub struct Worth {
     pub amount: Micros,
 }
 
-/// A run that we ended: what it had cost, at most [`CREDITED_SECONDS_MAX`] of its price.
-pub fn of_lost_run(rate: Rate, cost: Micros) -> Worth {
-    Worth { share_percent: 100, amount: cost.min(rate.charged(most())) }
+/// A run that we ended: what it had cost, at most [`CREDITED_SECONDS_MAX`] of its price, less what was credited for silent times of it
+/// before. No second is given back more than once.
+pub fn of_lost_run(rate: Rate, cost: Micros, credited: Micros) -> Worth {
+    let due = cost.min(rate.charged(most()));
+    Worth { share_percent: 100, amount: Micros::new((due.get() - credited.get()).max(0)) }
 }
 
 /// A time in which a run was not as sold.
@@ -112,8 +114,10 @@ mod tests {
         assert_eq!(worth(3_600), (30, 720_000));
         assert_eq!(worth(4 * 3_600), (100, 9_600_000));
         assert_eq!(worth(30 * 3_600), (100, 57_600_000));
-        assert_eq!(of_lost_run(rate, Micros::new(123)).amount.get(), 123);
-        assert_eq!(of_lost_run(rate, Micros::new(i64::MAX)).amount.get(), 57_600_000);
+        assert_eq!(of_lost_run(rate, Micros::new(123), Micros::ZERO).amount.get(), 123);
+        assert_eq!(of_lost_run(rate, Micros::new(i64::MAX), Micros::ZERO).amount.get(), 57_600_000);
+        assert_eq!(of_lost_run(rate, Micros::new(123), Micros::new(100)).amount.get(), 23);
+        assert_eq!(of_lost_run(rate, Micros::new(123), Micros::new(124)).amount, Micros::ZERO);
         let most = of_bad_time(Rate::MAX, Seconds::MAX).amount;
         assert_eq!(most, Rate::MAX.charged(Seconds::new(CREDITED_SECONDS_MAX).unwrap()));
     }

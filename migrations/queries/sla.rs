@@ -1,8 +1,9 @@
 //! Broken promises: the facts they are found in, and what was credited for them.
 
 use sqlx::{query, query_as};
+use tarn_billing::money::Micros;
 use tarn_protocol::ids::{HostId, IncidentId, InstanceId};
-use tarn_protocol::units::Timestamp;
+use tarn_protocol::units::{Generation, Timestamp};
 use tarn_rows::instances::{InstanceEventRaw, InstanceEventRow};
 use tarn_rows::segments::{SegmentRaw, SegmentRow};
 use tarn_rows::sla::{IncidentRaw, IncidentRow, SilenceRaw, SilenceRow};
@@ -82,6 +83,23 @@ pub async fn incident_known(
         from.as_micros()
     );
     Ok(known.fetch_one(conn).await?.n > 0)
+}
+
+/// What was credited for time of one run so far.
+pub async fn credited_for_run(
+    conn: &mut Conn,
+    scope: &TenantScope,
+    instance: &InstanceId,
+    generation: Generation,
+) -> Result<Micros> {
+    let sum = query!(
+        r#"SELECT CAST(COALESCE(SUM(amount_micros), 0) AS BIGINT) AS "sum!: i64" FROM sla_incidents
+           WHERE tenant_id = $1 AND instance_id = $2 AND generation = $3 AND kind = 'unreachable'"#,
+        scope.as_str(),
+        instance.as_str(),
+        generation.get()
+    );
+    Ok(Micros::new(sum.fetch_one(conn).await?.sum))
 }
 
 /// For the worker: lines of history of `kind` since, of any tenant, for which no incident of `incident_kind` is known.

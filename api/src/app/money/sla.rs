@@ -123,8 +123,10 @@ async fn lost_run(
     let Some(last) = run.last() else { return Ok(None) };
     let cost = Micros::checked_sum(run.iter().map(|row| row.settled_micros)).map_err(corrupt)?;
     let (from, rate) = (run[0].started_at, last.micros_per_hour);
+    let scope = TenantScope::proven(event.tenant_id.clone());
+    let credited = tx.credited_for_run(&scope, &event.instance_id, generation_of(&event)).await?;
     Ok(Some(Found {
-        scope: TenantScope::proven(event.tenant_id.clone()),
+        scope,
         host: host_of(tx, &event).await?,
         kind: IncidentKind::HostFault,
         generation: generation_of(&event),
@@ -132,9 +134,10 @@ async fn lost_run(
         from: event.created_at,
         to: event.created_at,
         rate,
-        worth: sla::of_lost_run(rate, cost),
+        worth: sla::of_lost_run(rate, cost, credited),
         evidence: json!({
             "event_id": event.id, "reason": reason.as_str(), "run_started_at_micros": from.as_micros(), "run_cost": cost,
+            "credited_before": credited,
             "segments": run.iter().map(proof).collect::<Vec<_>>(),
         }),
         instance: event.instance_id,

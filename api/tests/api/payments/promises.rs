@@ -12,6 +12,7 @@ on_both! {
     a_degraded_run_is_credited_for_its_bad_time;
     a_run_that_we_lost_is_credited_what_it_had_cost;
     a_tenants_own_fault_is_credited_nothing;
+    no_second_is_credited_twice_when_a_run_that_was_silent_is_lost;
 }
 
 async fn credits(world: &World, person: &Person) -> Vec<Value> {
@@ -113,6 +114,32 @@ async fn a_run_that_we_lost_is_credited_what_it_had_cost(api: Api) {
     assert_eq!(credits(&world, &person).await.len(), 1);
     let told = world.api.get(&person.access, "/v1/notices").await.is(200);
     assert!(told["items"].as_array().unwrap().iter().any(|item| item["type"] == "sla.credit"), "{told}");
+    consistent(&world.api).await;
+}
+
+async fn no_second_is_credited_twice_when_a_run_that_was_silent_is_lost(api: Api) {
+    let mut world = World::with_host(api, 8).await;
+    let person = world.spender().await;
+    let id = world.create(&person, "pool-96").await;
+    world.pass(1).await;
+    world.api.clock.advance_seconds(20);
+    world.tick().await;
+    world.api.clock.advance_seconds(3_600);
+    for _ in 0..3 {
+        world.round().await;
+    }
+    let silent = credits(&world, &person).await;
+    assert_eq!((silent.len(), &silent[0]["amount"]["amount"]), (1, &json!("0.72")), "{silent:?}");
+    let failed =
+        Phase::Failed { reason: FailReason::GpuFault, detail: "fell off the bus".into(), exit_code: None };
+    world.agents[0].set_phase(&id, failed);
+    world.pass(1).await;
+    world.pass(310).await;
+    let all = credits(&world, &person).await;
+    assert_eq!(all.len(), 2, "{all:?}");
+    let lost = all.iter().find(|one| one["kind"] == "host_fault").unwrap();
+    assert_eq!(lost["evidence"]["credited_before"], json!("0.72"), "{lost}");
+    assert_eq!(world.wallet(&person).await["available"]["amount"], "10.00", "what the run had cost, once");
     consistent(&world.api).await;
 }
 

@@ -4,7 +4,7 @@ use tarn_billing::money::Micros;
 use tarn_protocol::ids::{
     HostId, IncidentId, InstanceId, NoticeId, RefundId, SegmentId, SpendCapId, TenantId, TopUpId, TransferId,
 };
-use tarn_protocol::units::Timestamp;
+use tarn_protocol::units::{Generation, Timestamp};
 use tarn_rows::caps::{SegmentOwnerRow, SpendCapRow};
 use tarn_rows::instances::InstanceEventRow;
 use tarn_rows::notices::{NoticeKind, NoticeMarkRow, NoticeRow, StoppedCostRow};
@@ -75,6 +75,7 @@ calls! { sla {
     incidents(scope: &TenantScope, page: Page<'_, IncidentId>) -> Vec<IncidentRow>;
     incident(scope: &TenantScope, id: &IncidentId) -> Option<IncidentRow>;
     incident_known(instance: &InstanceId, kind: &str, from: Timestamp) -> bool;
+    credited_for_run(scope: &TenantScope, instance: &InstanceId, generation: Generation) -> Micros;
     events_without_incident(
         kind: &str, incident_kind: &str, since: Timestamp, limit: u32,
     ) -> Vec<InstanceEventRow>;
