@@ -15,7 +15,7 @@ use tarn_rows::TenantScope;
 use tarn_rows::gpus::GpuRow;
 use tarn_rows::instances::InstanceRow;
 use tarn_rows::offers::PriceRow;
-use tarn_rows::segments::MeterEventRow;
+use tarn_rows::segments::{MeterEventRow, SegmentRow};
 use tarn_rows::wallet::GrantRow;
 use tarn_store::{Store, StoreError, Tx};
 
@@ -132,7 +132,9 @@ async fn one_segment(
     tx.insert_instance(&turn.scope, &turn.instance).await?;
     let (lease, _) = lease_rows(&turn.instance, std::slice::from_ref(&turn.gpu));
     tx.insert_lease(&turn.scope, &lease, &[]).await?;
-    let row = segment_row(&turn.instance, &turn.gpu.uuid, turn.opened);
+    // One boot for all: its clock goes on from segment to segment.
+    let anchor_mono_ms = MonoMillis::new(1_000 + turn.opened.unsigned_abs() * 1_000);
+    let row = SegmentRow { anchor_mono_ms, ..segment_row(&turn.instance, &turn.gpu.uuid, turn.opened) };
     let mut segment: Segment = stored::segment(&row).unwrap();
     let anchor_ms = row.anchor_mono_ms.get();
     for step in 1..=SETTLEMENTS {
