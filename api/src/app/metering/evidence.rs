@@ -39,6 +39,13 @@ pub async fn accept(tx: &mut Tx, act: &Act, host: &HostId, usage: &UsageEvidence
     if !tx.insert_meter_event(&event).await? {
         return Ok(());
     }
+    if rows.is_empty() {
+        let (instance, generation) = (&usage.instance_id, usage.generation);
+        tracing::warn!(
+            instance_id = %instance, %generation, seq = %usage.seq, leased_here = here,
+            "usage evidence that no segment counts: its seconds are not billed"
+        );
+    }
     act.hit("evidence.stored");
     for (row, mut segment) in rows {
         match segment.apply(usage, act.now) {

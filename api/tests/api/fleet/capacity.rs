@@ -21,6 +21,7 @@ on_both! {
 /// Rounds of two hundred creates for a hundred cards, unless `TARN_CROWD_ROUNDS` says otherwise (`make chaos-crowd`: 50).
 const ROUNDS: usize = 2;
 
+#[expect(clippy::disallowed_methods, reason = "how long to try is the caller's to say")]
 fn rounds() -> usize {
     std::env::var("TARN_CROWD_ROUNDS")
         .map_or(ROUNDS, |rounds| rounds.parse().expect("TARN_CROWD_ROUNDS is a number"))

@@ -16,6 +16,7 @@ mod exhausted;
 mod host;
 mod life;
 mod neighbours;
+mod payments_kill;
 mod processes;
 mod site;
 
