@@ -57,10 +57,12 @@ def conditions(runs):
     cards = {document["card"]["name"] for document in runs.documents}
     memory = {document["card"]["total"] >> 20 for document in runs.documents}
     drivers = {document["driver"] for document in runs.documents}
+    many = len(runs.documents)
+    which = "One run, on a machine" if many == 1 else f"{many} runs, each on another machine"
     return (
-        f"{len(runs.documents)} runs, each on another machine with one {', '.join(cards)} ({', '.join(map(str, memory))} MiB), driver "
+        f"{which} with one {', '.join(cards)} ({', '.join(map(str, memory))} MiB), driver "
         f"{', '.join(drivers)}, 16 x86-64 cores of a shared virtual machine; clocks and modes as found. Bare and pooled processes take "
-        "turns in one run; a range is over runs. **Every pool here is a trial on one card** (`donors_on_primary`): a capped primary and "
+        f"turns in one run{'' if many == 1 else '; a range is over runs'}. **Every pool here is a trial on one card** (`donors_on_primary`): a capped primary and "
         "three donors whose chunks the broker makes on the same card. Nothing crosses a link, so these figures show what the pool's own "
         "workings cost, not what memory behind a link does."
     )
