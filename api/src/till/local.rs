@@ -47,8 +47,16 @@ impl PaymentProvider for LocalPayments {
         now(Err(PaymentError::Unknown))
     }
 
+    fn find<'a>(&'a self, _reference: &'a str) -> Asked<'a, Option<Told>> {
+        now(Ok(None))
+    }
+
     fn refund<'a>(&'a self, order: &'a RefundOrder) -> Asked<'a, RefundTold> {
         now(Ok(RefundTold { external_id: order.reference.clone(), outcome: RefundOutcome::Done }))
+    }
+
+    fn find_refund<'a>(&'a self, _order: &'a RefundOrder) -> Asked<'a, Option<RefundTold>> {
+        now(Ok(None))
     }
 
     fn ask_refund<'a>(&'a self, external_id: &'a str) -> Asked<'a, RefundTold> {

@@ -3,7 +3,8 @@
 //! A provider collects, tells and gives back; it is asked, never believed on its word alone. A callback proves who sent it and names
 //! what to look at; what became of a payment is then asked of the provider itself ([`PaymentProvider::ask`]), and the database
 //! decides whether that is news. Every call that moves money carries a name of ours that stays the same for ever, so a call whose
-//! answer was lost is made again without moving anything twice.
+//! answer was lost is made again without moving anything twice, as long as the provider remembers the name ([`REPEATABLE_SECONDS`]).
+//! After that the provider's own record is looked at ([`PaymentProvider::find`], [`PaymentProvider::find_refund`]) before anything moves.
 //!
 //! * [`stripe`]: the real one, over Stripe's Checkout, PaymentIntents and Refunds.
 //! * [`local`]: says "paid" to everything, for a machine of one's own.
@@ -22,6 +23,11 @@ use tarn_protocol::units::Timestamp;
 
 /// Micros in one fen, the smallest amount that a provider moves.
 pub const MICROS_PER_FEN: i64 = 10_000;
+
+/// For so long after its name was made a call may be repeated under it: providers forget names, Stripe after a day.
+pub const REPEATABLE_SECONDS: i64 = 23 * 3600;
+/// After so long a call that arrived is in whatever the provider's record is searched by.
+pub const FINDABLE_SECONDS: i64 = 3600;
 
 /// A payment that the customer makes on the provider's page. `reference` names it for ever: opened twice, it is one payment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -165,7 +171,11 @@ pub trait PaymentProvider: Send + Sync + Debug {
     fn open<'a>(&'a self, checkout: &'a Checkout) -> Asked<'a, Told>;
     fn charge<'a>(&'a self, charge: &'a SavedCharge) -> Asked<'a, Told>;
     fn ask<'a>(&'a self, external_id: &'a str) -> Asked<'a, Told>;
+    /// The payment without the customer that was made under our name `reference`, if one was: moves nothing.
+    fn find<'a>(&'a self, reference: &'a str) -> Asked<'a, Option<Told>>;
     fn refund<'a>(&'a self, order: &'a RefundOrder) -> Asked<'a, RefundTold>;
+    /// The refund that was ordered under this order's name, if one was: moves nothing.
+    fn find_refund<'a>(&'a self, order: &'a RefundOrder) -> Asked<'a, Option<RefundTold>>;
     fn ask_refund<'a>(&'a self, external_id: &'a str) -> Asked<'a, RefundTold>;
     /// Proves who sent a callback and reads what it is about.
     fn callback(
@@ -205,7 +215,15 @@ impl PaymentProvider for NoPayments {
         closed()
     }
 
+    fn find<'a>(&'a self, _reference: &'a str) -> Asked<'a, Option<Told>> {
+        closed()
+    }
+
     fn refund<'a>(&'a self, _order: &'a RefundOrder) -> Asked<'a, RefundTold> {
+        closed()
+    }
+
+    fn find_refund<'a>(&'a self, _order: &'a RefundOrder) -> Asked<'a, Option<RefundTold>> {
         closed()
     }
 

@@ -27,7 +27,7 @@ use crate::app::metering::purse::{CorruptMoney, Purse};
 use crate::app::metering::settle::{self, SettleFailed};
 use crate::app::metering::stored::{self, CorruptRow};
 use crate::state::AppState;
-use crate::till::{MICROS_PER_FEN, PaymentError, RefundOrder, RefundOutcome, RefundTold};
+use crate::till::{MICROS_PER_FEN, PaymentError, REPEATABLE_SECONDS, RefundOrder, RefundOutcome, RefundTold};
 
 /// How long credit lives that is given back to a bucket which had expired.
 const RENEWED_SECONDS: i64 = 30 * 24 * 3600;
@@ -306,6 +306,13 @@ pub async fn order(state: &AppState, row: &RefundRow) -> Result<RefundTold, Refu
     }
     let payment_ref = top_up.payment_ref.ok_or(RefundFailed::NoSuchThing)?;
     let order = RefundOrder { reference: row.id.to_string(), payment_ref, amount: row.amount_micros };
+    // The provider may have forgotten our name of it: ordered again, it would be paid again.
+    let age = state.clock.now().micros_since(row.created_at);
+    if age >= REPEATABLE_SECONDS * 1_000_000
+        && let Some(told) = state.payments.find_refund(&order).await?
+    {
+        return Ok(told);
+    }
     Ok(state.payments.refund(&order).await?)
 }
 

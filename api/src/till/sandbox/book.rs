@@ -59,6 +59,7 @@ struct Refund {
     intent: String,
     fen: i64,
     status: &'static str,
+    reference: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -68,9 +69,20 @@ pub struct Book {
     sessions: BTreeMap<String, Session>,
     intents: BTreeMap<String, Intent>,
     refunds: BTreeMap<String, Refund>,
-    answers: BTreeMap<String, Answer>,
+    answers: BTreeMap<String, Kept>,
     made: usize,
 }
+
+/// What was answered to a key, when and to what.
+#[derive(Debug, Clone)]
+struct Kept {
+    at: Timestamp,
+    form: Form,
+    answer: Answer,
+}
+
+/// Until a key is forgotten, and names something new.
+const KEYS_KEPT_SECONDS: i64 = 24 * 3600;
 
 /// A status and a document.
 pub(super) type Answer = (u16, Value);
@@ -87,13 +99,19 @@ impl Book {
         self.made
     }
 
-    /// The answer to a call that was made before with this key.
-    pub(super) fn answered(&self, key: &str) -> Option<Answer> {
-        self.answers.get(key).cloned()
+    /// The answer to a call that was made before with this key, not too long ago; a refusal if it was another call.
+    pub(super) fn answered(&self, key: &str, form: &Form, now: Timestamp) -> Option<Answer> {
+        let fresh = |kept: &&Kept| now.micros_since(kept.at) < KEYS_KEPT_SECONDS * 1_000_000;
+        let kept = self.answers.get(key).filter(fresh)?;
+        if kept.form == *form {
+            Some(kept.answer.clone())
+        } else {
+            Some(refusal(400, "idempotency_error", "idempotency_key_reused"))
+        }
     }
 
-    pub(super) fn remember(&mut self, key: String, answer: &Answer) {
-        self.answers.insert(key, answer.clone());
+    pub(super) fn remember(&mut self, key: String, form: &Form, answer: &Answer, now: Timestamp) {
+        self.answers.insert(key, Kept { at: now, form: form.clone(), answer: answer.clone() });
     }
 
     pub(super) fn open_session(&mut self, form: &Form, base: &str) -> Answer {
@@ -195,6 +213,26 @@ impl Book {
         })
     }
 
+    /// Payments by what was noted on them: `metadata['reference']:'…'`, the only search that is understood.
+    pub(super) fn search(&self, query: &str) -> Answer {
+        let wanted = query.strip_prefix("metadata['reference']:'").and_then(|rest| rest.strip_suffix('\''));
+        let Some(wanted) = wanted else {
+            return refusal(400, "invalid_request_error", "search_not_understood");
+        };
+        let found = self.intents.iter().filter(|(_, intent)| intent.reference.as_deref() == Some(wanted));
+        let data: Vec<Value> = found.map(|(id, _)| self.intent_document(id)).collect();
+        (200, json!({"object": "search_result", "data": data, "has_more": false}))
+    }
+
+    /// The refunds of one payment, newest first.
+    pub(super) fn refunds_of(&self, intent: &str) -> Answer {
+        let mut found: Vec<&String> =
+            self.refunds.iter().filter(|(_, refund)| refund.intent == intent).map(|(id, _)| id).collect();
+        found.reverse();
+        let data: Vec<Value> = found.into_iter().map(|id| self.refund_document(id)).collect();
+        (200, json!({"object": "list", "data": data, "has_more": false}))
+    }
+
     pub(super) fn refund(&mut self, form: &Form) -> Answer {
         let fen = form.get("amount").and_then(|fen| fen.parse::<i64>().ok()).filter(|fen| *fen > 0);
         let intent = form.get("payment_intent").filter(|id| self.intents.contains_key(*id)).cloned();
@@ -210,7 +248,8 @@ impl Book {
         if let Some(paid) = self.intents.get_mut(&intent) {
             paid.refunded += fen;
         }
-        self.refunds.insert(id.clone(), Refund { intent, fen, status });
+        let reference = form.get("metadata[reference]").cloned();
+        self.refunds.insert(id.clone(), Refund { intent, fen, status, reference });
         (200, self.refund_document(&id))
     }
 
@@ -228,6 +267,7 @@ impl Book {
         json!({
             "id": id, "object": "refund", "status": refund.status, "amount": refund.fen, "currency": "cny",
             "payment_intent": refund.intent, "failure_reason": why,
+            "metadata": refund.reference.as_ref().map_or(json!({}), |reference| json!({"reference": reference})),
         })
     }
 

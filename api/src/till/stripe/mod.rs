@@ -1,6 +1,8 @@
 //! Stripe: Checkout sessions for payments by hand, PaymentIntents for those without the customer, Refunds.
 //!
 //! Every call that moves money carries our name of it as `Idempotency-Key`, so asking again after a lost answer moves nothing twice.
+//! Stripe forgets keys after a day; the name is also noted on what the call makes, and found there (payments by Stripe's search, which
+//! lags by minutes; refunds in the list of their payment, which does not).
 //! The key is sent in a header only; URLs carry nothing but Stripe's own ids. Redirects are not followed.
 //!
 //! A decline comes as status 402 with the PaymentIntent inside: that is an outcome, not an error. Anything that may be over in a
@@ -22,7 +24,7 @@ use super::{
     Asked, CallbackAbout, CallbackRefused, Checkout, PaymentError, PaymentProvider, RefundOrder, RefundTold,
     SavedCharge, Told, whole_fen,
 };
-use wire::{CURRENCY, Event, Fault, Intent, Refund, Refusal, Session, VERSION};
+use wire::{CURRENCY, Event, Fault, Intent, List, Refund, Refusal, Session, VERSION};
 
 pub const NAME: &str = "stripe";
 pub const SIGNATURE: &str = "stripe-signature";
@@ -32,6 +34,10 @@ pub const ADDRESS: &str = "https://api.stripe.com";
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// What of a session is told with it: the payment, and the method that paid.
 const EXPAND: &str = "expand%5B%5D=payment_intent.payment_method";
+
+/// Refunds of one payment in one page, Stripe's most, and pages looked at: nobody orders more refunds of one payment.
+const REFUNDS_A_PAGE: &str = "100";
+const PAGES_MAX: usize = 50;
 
 /// How to reach an account. Secrets print nothing of themselves.
 #[derive(Debug, Clone)]
@@ -218,6 +224,25 @@ impl PaymentProvider for Stripe {
         })
     }
 
+    fn find<'a>(&'a self, reference: &'a str) -> Asked<'a, Option<Told>> {
+        Box::pin(async move {
+            if !external(reference) {
+                return Err(PaymentError::Refused(format!("{reference:?} is no name of ours")));
+            }
+            // metadata['reference']:'…'
+            let path =
+                format!("payment_intents/search?query=metadata%5B%27reference%27%5D%3A%27{reference}%27");
+            let found: List<Intent> =
+                self.call(Method::GET, &path, None, &Form::new()).await.map_err(Failed::error)?;
+            // The search is another's: what it gives is checked. Of several, one that paid says what became of the money.
+            let ours = found
+                .data
+                .into_iter()
+                .filter(|intent| intent.metadata.reference.as_deref() == Some(reference));
+            ours.max_by_key(|intent| intent.status == "succeeded").map(Intent::told).transpose()
+        })
+    }
+
     fn refund<'a>(&'a self, order: &'a RefundOrder) -> Asked<'a, RefundTold> {
         Box::pin(async move {
             let form = vec![
@@ -229,6 +254,30 @@ impl PaymentProvider for Stripe {
             let refund: Refund =
                 self.call(Method::POST, "refunds", key, &form).await.map_err(Failed::error)?;
             Ok(refund.told())
+        })
+    }
+
+    fn find_refund<'a>(&'a self, order: &'a RefundOrder) -> Asked<'a, Option<RefundTold>> {
+        Box::pin(async move {
+            let list = format!("refunds?payment_intent={}&limit={REFUNDS_A_PAGE}", order.payment_ref);
+            let mut path = list.clone();
+            for _ in 0..PAGES_MAX {
+                let page: List<Refund> =
+                    self.call(Method::GET, &path, None, &Form::new()).await.map_err(Failed::error)?;
+                let last = page.data.last().map(|refund| refund.id.clone());
+                let ours = page.data.iter().find(|refund| {
+                    let named = refund.metadata.as_ref().and_then(|data| data.reference.as_deref());
+                    named == Some(order.reference.as_str())
+                });
+                match (ours, last) {
+                    (Some(refund), _) => return Ok(Some(refund.clone().told())),
+                    (None, Some(last)) if page.has_more && external(&last) => {
+                        path = format!("{list}&starting_after={last}");
+                    }
+                    (None, _) => return Ok(None),
+                }
+            }
+            Err(PaymentError::Nonsense(format!("{} has refunds without end", order.payment_ref)))
         })
     }
 

@@ -76,6 +76,16 @@ pub struct Refund {
     pub id: String,
     pub status: Option<String>,
     pub failure_reason: Option<String>,
+    #[serde(default)]
+    pub metadata: Option<Metadata>,
+}
+
+/// Several objects, a page of them.
+#[derive(Debug, Clone, Deserialize)]
+pub struct List<T> {
+    pub data: Vec<T>,
+    #[serde(default)]
+    pub has_more: bool,
 }
 
 /// What an error answer carries.

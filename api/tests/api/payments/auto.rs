@@ -10,6 +10,10 @@ with_till! {
     cash_comes_by_itself_below_the_threshold_and_so_often_a_day;
     two_declines_in_a_row_end_it_until_it_is_set_again;
     a_charge_whose_answer_was_lost_is_made_once;
+    a_charge_whose_answer_is_lost_for_days_is_made_once;
+    a_charge_that_arrived_is_credited_though_its_card_is_gone;
+    another_card_is_not_charged_for_what_the_first_one_paid;
+    a_charge_that_never_arrived_ends_and_no_decline_is_counted;
     without_a_saved_method_nothing_is_charged;
 }
 
@@ -106,6 +110,74 @@ async fn a_charge_whose_answer_was_lost_is_made_once(till: Till) {
     assert_eq!(till.cash(&person).await, "15.00");
     till.pass(3600).await;
     assert_eq!((till.cash(&person).await.as_str(), till.sandbox.charges_made()), ("15.00", 1));
+    till.audit().await;
+}
+
+async fn hours(till: &Till, hours: u32) {
+    for _ in 0..hours {
+        till.pass(3600).await;
+    }
+}
+
+/// The provider forgets our name of a call after a day; repeated then, it would be another charge.
+async fn a_charge_whose_answer_is_lost_for_days_is_made_once(till: Till) {
+    let person = saver(&till).await;
+    till.sandbox.set_faults(Faults { loses_answers: true, ..Faults::default() });
+    till.api.put(&person.access, RULE, rule("20.00", "10.00", 20)).await.is(200);
+    hours(&till, 22).await;
+    assert_eq!((till.cash(&person).await.as_str(), till.sandbox.charges_made()), ("5.00", 1));
+    hours(&till, 30).await;
+    assert_eq!((till.cash(&person).await.as_str(), till.sandbox.charges_made()), ("15.00", 1));
+    till.audit().await;
+}
+
+async fn a_charge_that_arrived_is_credited_though_its_card_is_gone(till: Till) {
+    let person = saver(&till).await;
+    till.sandbox.set_faults(Faults { loses_answers: true, ..Faults::default() });
+    till.api.put(&person.access, RULE, rule("20.00", "10.00", 20)).await.is(200);
+    till.pass(5).await;
+    assert_eq!((till.cash(&person).await.as_str(), till.sandbox.charges_made()), ("5.00", 1));
+    assert_eq!(till.api.delete(&person.access, "/v1/wallet/payment-method").await.status, 204);
+    till.sandbox.set_faults(Faults::default());
+    hours(&till, 2).await;
+    assert_eq!((till.cash(&person).await.as_str(), till.sandbox.charges_made()), ("15.00", 1));
+    till.audit().await;
+}
+
+async fn another_card_is_not_charged_for_what_the_first_one_paid(till: Till) {
+    let person = saver(&till).await;
+    till.sandbox.set_faults(Faults { loses_answers: true, ..Faults::default() });
+    till.api.put(&person.access, RULE, rule("20.00", "10.00", 20)).await.is(200);
+    till.pass(5).await;
+    till.sandbox.set_faults(Faults::default());
+    drop(till.sandbox.take_events());
+    // The customer saves another card before anybody here knows of the charge.
+    let body = json!({"amount": {"amount": "1.00", "currency": "CNY"}, "save_method": true});
+    assert_eq!(till.api.delete(&person.access, "/v1/wallet/payment-method").await.status, 204);
+    till.paid(&person, "second", body).await;
+    for more in [2, 26] {
+        hours(&till, more).await;
+        assert_eq!((till.cash(&person).await.as_str(), till.sandbox.charges_made()), ("16.00", 1));
+    }
+    till.audit().await;
+}
+
+async fn a_charge_that_never_arrived_ends_and_no_decline_is_counted(till: Till) {
+    let person = saver(&till).await;
+    till.sandbox.set_faults(Faults { down: true, ..Faults::default() });
+    till.api.put(&person.access, RULE, rule("20.00", "10.00", 20)).await.is(200);
+    hours(&till, 30).await;
+    assert_eq!((till.cash(&person).await.as_str(), till.sandbox.charges_made()), ("5.00", 0));
+    till.sandbox.set_faults(Faults::default());
+    hours(&till, 3).await;
+    assert_eq!((till.cash(&person).await.as_str(), till.sandbox.charges_made()), ("15.00", 1));
+    let listed = till.get(&person, TOPUPS).await.is(200);
+    let states: Vec<&str> =
+        listed["items"].as_array().unwrap().iter().map(|item| item["state"].as_str().unwrap()).collect();
+    assert_eq!(states, ["settled", "expired", "settled"], "given up, and charged under a new name: {listed}");
+    let rule = till.get(&person, RULE).await.is(200);
+    assert_eq!(rule["active"], true, "{rule}");
+    assert_eq!(kinds(&till, &person).await, [""; 0], "an outage is no decline");
     till.audit().await;
 }
 

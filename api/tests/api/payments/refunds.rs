@@ -10,6 +10,7 @@ with_till! {
     m17_a_hundred_refunds_at_once_never_pay_out_more_than_came;
     a_refund_that_the_provider_cannot_pay_returns_to_its_bucket;
     a_refund_whose_answer_was_lost_is_paid_once;
+    a_refund_whose_answer_is_lost_for_days_is_paid_once;
 }
 
 fn path(top_up: &Value) -> String {
@@ -113,5 +114,21 @@ async fn a_refund_whose_answer_was_lost_is_paid_once(till: Till) {
     let at = format!("/v1/refunds/{}", refund["id"].as_str().unwrap());
     assert_eq!(till.get(&person, &at).await.is(200)["state"], "settled");
     assert_eq!((till.sandbox.collected_fen(), till.cash(&person).await.as_str()), (3_000, "30.00"));
+    till.audit().await;
+}
+
+/// The provider forgets our name of an order after a day; a part ordered again then would be paid out twice.
+async fn a_refund_whose_answer_is_lost_for_days_is_paid_once(till: Till) {
+    let person = till.person().await;
+    let made = till.paid(&person, "k", yuan("50.00")).await;
+    till.sandbox.set_faults(Faults { loses_answers: true, ..Faults::default() });
+    let refund = till.api.post_once(&person.access, &path(&made), "r", yuan("20.00")).await.is(201);
+    for _ in 0..50 {
+        till.pass(3600).await;
+    }
+    assert_eq!(till.sandbox.collected_fen(), 3_000);
+    let at = format!("/v1/refunds/{}", refund["id"].as_str().unwrap());
+    assert_eq!(till.get(&person, &at).await.is(200)["state"], "settled", "found in the provider's own list");
+    assert_eq!(till.cash(&person).await, "30.00");
     till.audit().await;
 }

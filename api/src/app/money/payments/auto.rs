@@ -12,7 +12,7 @@ use super::{PaymentFailed, next_ask};
 use crate::app::act::Act;
 use crate::app::money::notices::{self, NoticeKind};
 use crate::state::AppState;
-use crate::till::{Outcome, SavedCharge, Told};
+use crate::till::{FINDABLE_SECONDS, Outcome, PaymentError, REPEATABLE_SECONDS, SavedCharge, Told};
 
 /// Declines in a row after which a rule rests until the customer sets it again.
 pub const DECLINES_MAX: u32 = 2;
@@ -74,26 +74,44 @@ pub async fn begin(
     Ok(tx.insert_top_up(&scope, &row).await?.then_some(row))
 }
 
-/// Charges the saved method, under the top-up's own name: a charge whose answer was lost is not made twice.
+/// Charges the saved method under the top-up's own name, or finds what became of an earlier try. `None`: that is not known yet.
+///
+/// The provider remembers the name for a day ([`REPEATABLE_SECONDS`]) and only with the method that was charged first. Outside of that
+/// nothing is charged any more: the provider's record says whether a try arrived, and if none did the top-up is over. Its rule then
+/// begins another, under another name.
 pub async fn charge(state: &AppState, row: &TopUpRow) -> Result<Option<Told>, PaymentFailed> {
     let scope = TenantScope::proven(row.tenant_id.clone());
+    let age = state.clock.now().micros_since(row.created_at);
     let method = state.store.reader().await?.payment_method(&scope).await?;
-    let Some(method) = method.filter(|method| method.provider == row.provider) else {
-        // Taken away meanwhile. Whether an earlier try was charged is still to be asked, if its name is known.
-        return Ok((row.asks == 0).then(|| Told {
-            external_id: row.id.to_string(),
-            reference: Some(row.id.to_string()),
-            pay_url: None,
-            outcome: Outcome::Failed("the saved method of payment was removed".to_owned()),
-        }));
+    let method = method.filter(|method| method.provider == row.provider);
+    if let Some(method) = method.as_ref().filter(|_| age < REPEATABLE_SECONDS * 1_000_000) {
+        let charge = SavedCharge {
+            reference: row.id.to_string(),
+            amount: row.amount_micros,
+            customer_ref: method.customer_ref.clone(),
+            method_ref: method.method_ref.clone(),
+        };
+        return match state.payments.charge(&charge).await {
+            Ok(told) => Ok(Some(told)),
+            // Also said when an earlier try was made with another method: then that one counts.
+            Err(refused @ PaymentError::Refused(_)) => match state.payments.find(&charge.reference).await? {
+                Some(told) => Ok(Some(told)),
+                None => Err(refused.into()),
+            },
+            Err(error) => Err(error.into()),
+        };
+    }
+    let found = state.payments.find(row.id.as_str()).await?;
+    // The last try may have been made up to the last moment, and the record lags.
+    if found.is_some() || age < (REPEATABLE_SECONDS + FINDABLE_SECONDS) * 1_000_000 {
+        return Ok(found);
+    }
+    let outcome = match method {
+        Some(_) => Outcome::Expired,
+        None => Outcome::Failed("the saved method of payment was removed".to_owned()),
     };
-    let charge = SavedCharge {
-        reference: row.id.to_string(),
-        amount: row.amount_micros,
-        customer_ref: method.customer_ref,
-        method_ref: method.method_ref,
-    };
-    Ok(Some(state.payments.charge(&charge).await?))
+    let name = row.id.to_string();
+    Ok(Some(Told { external_id: name.clone(), reference: Some(name), pay_url: None, outcome }))
 }
 
 /// An automatic top-up has ended: counts declines, and tells the customer when the rule rests.
@@ -106,6 +124,10 @@ pub(super) async fn ended(
     let Some(rule) = tx.auto_top_up(scope).await? else { return Ok(()) };
     if row.state == TopUpState::Settled {
         tx.set_auto_top_up_declines(scope, 0, rule.stopped_reason.as_deref(), act.now).await?;
+        return Ok(());
+    }
+    // It never arrived: nobody has declined anything.
+    if row.state == TopUpState::Expired {
         return Ok(());
     }
     let declines = rule.declines.saturating_add(1);
