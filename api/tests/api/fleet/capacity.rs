@@ -1,8 +1,10 @@
 //! Many at once for few cards, quotas, and answers when there is nothing left.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 
@@ -13,6 +15,7 @@ use crate::harness::{Api, Got, Person};
 on_both! {
     s1_a_hundred_creates_for_two_pools_give_exactly_two;
     s1_two_hundred_creates_for_a_hundred_cards_give_exactly_a_hundred_in_every_round;
+    s1_fifty_rounds_of_twenty_creates_for_ten_cards_give_exactly_ten_each_and_refuse_alike;
     s6_a_pool_of_four_weighs_four_cards_and_all_their_bytes;
     s9_no_capacity_names_reasons_and_alternatives;
     p3_the_stock_driver_sells_cards_and_no_pools;
@@ -87,18 +90,42 @@ async fn s1_a_hundred_creates_for_two_pools_give_exactly_two(api: Api) {
 }
 
 async fn s1_two_hundred_creates_for_a_hundred_cards_give_exactly_a_hundred_in_every_round(api: Api) {
+    rounds_of(api, (10, 200), rounds()).await;
+}
+
+/// The same at a tenth of the size, for as many rounds as the trial asks for.
+async fn s1_fifty_rounds_of_twenty_creates_for_ten_cards_give_exactly_ten_each_and_refuse_alike(api: Api) {
+    rounds_of(api, (1, 20), 50).await;
+}
+
+/// So many rounds of `creates` at once for the ten cards of each of `hosts`, all deleted after each.
+async fn rounds_of(api: Api, (hosts, creates): (usize, usize), rounds: usize) {
     let mut world = World::on(api).await;
-    for _ in 0..10 {
+    for _ in 0..hosts {
         world.add_host(10, Wiring::Stock).await;
     }
+    let capacity = hosts * 10;
     let mut people = Vec::new();
     for _ in 0..4 {
         people.push(rich(&world).await);
     }
-    for turn in 0..rounds() {
-        let got = round(&world, &people, "card-24", 200, turn).await;
-        exactly(&got, 100);
-        assert_eq!(world.cards_held().await, 100, "round {turn}");
+    let mut refusals = BTreeSet::new();
+    for turn in 0..rounds {
+        let over = AtomicBool::new(false);
+        let (got, most) = join(
+            async {
+                let got = round(&world, &people, "card-24", creates, turn).await;
+                over.store(true, Ordering::Relaxed);
+                got
+            },
+            most_held(&world, &over),
+        )
+        .await;
+        exactly(&got, capacity);
+        assert!(most <= capacity as u64, "round {turn}: {most} cards were held at once");
+        assert_eq!(world.cards_held().await, capacity as u64, "round {turn}");
+        let refused = got.iter().filter(|got| got.status != 201);
+        refusals.extend(refused.map(|got| json!([got.body["reasons"], got.body["alternatives"]]).to_string()));
         let made = got.iter().enumerate().filter(|(_, got)| got.status == 201);
         let deletes = made.map(|(number, got)| {
             let (api, person) = (&world.api, &people[number % people.len()]);
@@ -113,6 +140,19 @@ async fn s1_two_hundred_creates_for_a_hundred_cards_give_exactly_a_hundred_in_ev
         world.round().await;
         assert_eq!(world.cards_held().await, 0, "round {turn}");
     }
+    // Whoever comes too late hears the same, in whichever round and order.
+    let alike = json!([{"in_use": hosts}, []]).to_string();
+    assert_eq!(refusals, BTreeSet::from([alike]));
+}
+
+/// The most cards that were held at any look, until it is over.
+async fn most_held(world: &World, over: &AtomicBool) -> u64 {
+    let mut most = 0;
+    while !over.load(Ordering::Relaxed) {
+        most = most.max(world.cards_held().await);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    most
 }
 
 async fn s6_a_pool_of_four_weighs_four_cards_and_all_their_bytes(api: Api) {
