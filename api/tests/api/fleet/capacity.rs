@@ -125,7 +125,8 @@ async fn rounds_of(api: Api, (hosts, creates): (usize, usize), rounds: usize) {
         assert!(most <= capacity as u64, "round {turn}: {most} cards were held at once");
         assert_eq!(world.cards_held().await, capacity as u64, "round {turn}");
         let refused = got.iter().filter(|got| got.status != 201);
-        refusals.extend(refused.map(|got| json!([got.body["reasons"], got.body["alternatives"]]).to_string()));
+        refusals
+            .extend(refused.map(|got| json!([got.body["reasons"], got.body["alternatives"]]).to_string()));
         let made = got.iter().enumerate().filter(|(_, got)| got.status == 201);
         let deletes = made.map(|(number, got)| {
             let (api, person) = (&world.api, &people[number % people.len()]);

@@ -145,8 +145,17 @@ async fn l10_a_failed_command_stays_readable_with_reason_and_log_and_costs_nothi
         assert_eq!(failed["reason_detail"], "exit status 127");
         assert_eq!(failed["actions"], json!(["start", "terminate"]));
         assert_eq!(world.cards_held().await, 0);
-        world.pass(24 * 3600).await;
-        assert_eq!(world.state(&person, &id).await, "failed");
+        // A day of every worker's rounds, in the middle of which the host loses all that it knew of it.
+        for hour in 0..25 {
+            if hour == 12 {
+                world.agents[0].reboot();
+            }
+            world.pass(3600).await;
+        }
+        let kept = world.instance(&person, &id).await;
+        for field in ["state", "reason_code", "reason_detail", "since", "generation"] {
+            assert_eq!(kept[field], failed[field], "{kept}");
+        }
         let log = world.api.get(&person.access, &format!("/v1/instances/{id}/logs")).await.is(200);
         assert_eq!(log["tail"], format!("log of {id}\n"));
     }

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use tarn_protocol::ids::InstanceId;
+use tarn_provisioner::lifecycle::State;
+
 use super::audit::{Ended, audit};
 use super::control_plane::ControlPlane;
 use super::customer::{fresh_key, pool_of};
@@ -51,6 +54,72 @@ async fn l4_a_control_plane_that_dies_after_its_word_keeps_it() {
     customer.delete(&id).await;
     customer.reaches(&id, "terminated").await;
     audit(&site, &[Ended { customer: &customer, id: &id, segments: 1 }]).await;
+}
+
+/// L4: the agent has acted on what it was told, and the process that hears so dies before its commit, as often as it is armed. What was
+/// wanted was written before the agent heard of it, so the next process takes up what runs, or ends what nobody wants any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn l4_what_the_agent_did_before_a_report_was_committed_is_adopted_or_ended_within_a_minute() {
+    let mut site = Site::on(ControlPlane::apart().await).await;
+    let customer = site.customer.clone();
+    let command = counted_witness();
+    let made = customer.create(&pool_of(&command.each_ref().map(String::as_str))).await.is(201);
+    let id = made["id"].as_str().unwrap().to_owned();
+    site.control_plane.kill();
+    // Each life serves what is wanted and dies of the first report; one of them after the agent has acted.
+    let running = async |site: &Site| (site.host.home_lines(&id, "starts") > 0).then_some(());
+    for life in 0.. {
+        assert!(life < 60, "the agent never heard of it");
+        lives_until_a_report(&mut site).await;
+        if running(&site).await.is_some() {
+            break;
+        }
+    }
+    lives_until_a_report(&mut site).await;
+    assert_ne!(recorded(&site, &id).await, State::Running, "no report that shows it was committed");
+    let tenant = site.host.tenant_processes(&id, "tarn-witness");
+    assert!(!tenant.is_empty());
+    site.control_plane.start_again().await;
+    // Waits for less than a minute.
+    customer.at_last(&id, "running").await;
+    assert_eq!(site.host.tenant_processes(&id, "tarn-witness"), tenant, "adopted, not started again");
+    assert_eq!(site.host.home_lines(&id, "starts"), 1);
+
+    // The other way round: the agent has ended it and nobody could write that down.
+    customer.delete(&id).await;
+    site.control_plane.kill();
+    for life in 0.. {
+        assert!(life < 60, "the agent never heard of its end");
+        lives_until_a_report(&mut site).await;
+        if !site.host.instance_dir(&id).exists() {
+            break;
+        }
+    }
+    assert_eq!(
+        recorded(&site, &id).await,
+        State::Terminating,
+        "no report that shows its absence was committed"
+    );
+    site.control_plane.start_again().await;
+    customer.at_last(&id, "terminated").await;
+    audit(&site, &[Ended { customer: &customer, id: &id, segments: 1 }]).await;
+}
+
+/// A process that dies of the first report, just before it would commit what it says.
+async fn lives_until_a_report(site: &mut Site) {
+    site.control_plane.claims_expire().await;
+    site.control_plane.begin_again(&["--failpoint", "report.before_commit"]);
+    site.control_plane.dies("a report").await;
+}
+
+/// What the data says of an instance while nobody serves it.
+async fn recorded(site: &Site, id: &str) -> State {
+    let id: InstanceId = id.parse().unwrap();
+    let row = site.control_plane.store.read(move |tx| {
+        let id = id.clone();
+        Box::pin(async move { tx.instance_of_any_tenant(&id).await })
+    });
+    row.await.unwrap().unwrap().state
 }
 
 /// The answer is lost, whether or not the work was done: the same key again gives one instance.

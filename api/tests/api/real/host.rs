@@ -30,14 +30,32 @@ pub struct Host {
 
 impl Host {
     pub fn new() -> Self {
+        Self::changed(None)
+    }
+
+    /// The advertised box with one line of its description replaced by another.
+    pub fn changed(line: Option<(&str, &str)>) -> Self {
         static SERIAL: AtomicU32 = AtomicU32::new(1);
         artefact("libtarn_standin_cuda.so");
         artefact("tarn-broker");
         let directory = tempfile::Builder::new().prefix("tarn-real-").tempdir().unwrap();
         let seed = u64::from(SERIAL.fetch_add(1, Ordering::Relaxed)) + u64::from(std::process::id()) * 1000;
+        let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../pool-agent/sim/presets/rtx4090-x8-seed.toml");
+        let mut text = std::fs::read_to_string(shipped).unwrap();
+        if let Some((from, to)) = line {
+            assert!(text.contains(from), "{from}");
+            text = text.replacen(from, to, 1);
+        }
+        let preset = directory.path().join("box.toml");
+        std::fs::write(&preset, text).unwrap();
         let place = directory.path().join("host");
-        let sim = tarn_sim::Host::create(&place, "rtx4090-x8-seed", seed, &artefacts()).unwrap();
+        let sim = tarn_sim::Host::create(&place, preset.to_str().unwrap(), seed, &artefacts()).unwrap();
         Self { sim, directory, agent: None }
+    }
+
+    /// Where on this host a card is, by its UUID.
+    pub fn place_of(&self, uuid: &str) -> usize {
+        self.sim.gpus().iter().position(|gpu| gpu.uuid == uuid).unwrap()
     }
 
     pub fn state_dir(&self) -> PathBuf {

@@ -5,13 +5,16 @@
 
 mod agent_kills;
 mod audit;
+mod bad_links;
 mod broker_kill;
 mod chaos;
 mod control_plane;
 mod control_plane_kills;
 mod crowd;
 mod customer;
+mod cut_off;
 mod delete_races;
+mod endings;
 mod exhausted;
 mod host;
 mod life;
@@ -19,6 +22,7 @@ mod neighbours;
 mod payments_kill;
 mod processes;
 mod site;
+mod wire;
 
 use std::time::Duration;
 

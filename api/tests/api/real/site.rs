@@ -17,14 +17,19 @@ pub struct Site {
 
 impl Site {
     pub async fn on(control_plane: ControlPlane) -> Self {
+        let url = control_plane.url();
+        let site = Self::with(control_plane, Host::new(), &url).await;
+        site.both_pools_are_free().await;
+        site
+    }
+
+    /// The same with this host, whose agent finds the control plane at `url`; what it sells is not known yet.
+    pub async fn with(control_plane: ControlPlane, mut host: Host, url: &str) -> Self {
         let operator = control_plane.operator().await;
         let customer = control_plane.customer("customer").await;
         let made = operator.post("/v1/admin/join-tokens", json!({"region": "local"})).await.is(201);
-        let mut host = Host::new();
-        host.start_agent(&control_plane.url(), made["token"].as_str(), &[]);
-        let site = Self { host, control_plane, customer, operator };
-        site.both_pools_are_free().await;
-        site
+        host.start_agent(url, made["token"].as_str(), &[]);
+        Self { host, control_plane, customer, operator }
     }
 
     pub async fn both_pools_are_free(&self) {
@@ -33,6 +38,13 @@ impl Site {
             (offer["availability"]["count"] == 2).then_some(())
         })
         .await;
+    }
+
+    /// Kinds of open alerts.
+    pub async fn alerts(&self) -> Vec<String> {
+        let page = self.operator.get("/v1/admin/alerts?limit=100").await;
+        let open = page["items"].as_array().unwrap().iter().filter(|alert| alert["cleared_at"].is_null());
+        open.map(|alert| alert["kind"].as_str().unwrap().to_owned()).collect()
     }
 
     /// Starts the agent that was killed, with `more` arguments.
