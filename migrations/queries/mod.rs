@@ -16,6 +16,7 @@ pub mod alerts;
 pub mod api_keys;
 pub mod audit;
 pub mod boots;
+pub mod brake;
 pub mod caps;
 pub mod claims;
 pub mod counts;

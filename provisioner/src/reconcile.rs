@@ -19,7 +19,7 @@ mod orphan;
 mod plan;
 mod report_order;
 
-pub use breaker::{Brakes, DESTRUCTIVE_ACTIONS_MAX, judge};
+pub use breaker::{Brakes, DESTRUCTIVE_ACTIONS_MAX, WINDOW_SECONDS, judge, window_of};
 pub use contact::{SILENCE_SECONDS_MAX, unreachable_since};
 pub use effect::{Alert, CloseAt, Effect, Ignored, Plan};
 pub use instance::{HostView, Instance, Published, Sighting};

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tarn_protocol::ids::{HostId, InstanceId, TenantId};
 use tarn_protocol::units::Timestamp;
-use tarn_provisioner::reconcile::Brakes;
 
 use crate::entropy::Entropy;
 use crate::failpoint::Failpoints;
@@ -20,7 +19,6 @@ pub const COLLECT: &str = "collect";
 #[derive(Debug, Clone)]
 pub struct Act {
     pub now: Timestamp,
-    pub brakes: Brakes,
     entropy: Arc<dyn Entropy>,
     failpoints: Failpoints,
     topics: Vec<Topic>,
@@ -31,12 +29,7 @@ pub struct Act {
 impl Act {
     pub fn at(state: &AppState, now: Timestamp) -> Self {
         let (entropy, failpoints) = (Arc::clone(&state.entropy), state.failpoints.clone());
-        Self { now, brakes: Brakes::Free, entropy, failpoints, topics: Vec::new(), rearm: BTreeSet::new() }
-    }
-
-    /// The same under these brakes.
-    pub fn braked(self, brakes: Brakes) -> Self {
-        Self { brakes, ..self }
+        Self { now, entropy, failpoints, topics: Vec::new(), rearm: BTreeSet::new() }
     }
 
     /// 128 random bits, for an id.

@@ -5,6 +5,7 @@
 pub mod act;
 pub mod agents;
 pub mod books;
+pub mod brake;
 pub mod fleet;
 pub mod instances;
 pub mod invoices;

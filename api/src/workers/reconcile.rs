@@ -4,7 +4,7 @@
 use tarn_protocol::ids::InstanceId;
 use tarn_protocol::units::Timestamp;
 use tarn_provisioner::lifecycle::State;
-use tarn_provisioner::reconcile::{Brakes, HostView, judge, unreachable_since};
+use tarn_provisioner::reconcile::{HostView, unreachable_since};
 use tarn_store::{StoreError, Tx};
 
 use super::claim::Claim;
@@ -19,11 +19,13 @@ use crate::state::AppState;
 const INSTANCES_MAX: u32 = 200;
 
 pub async fn tick(state: &AppState, claim: Claim, now: Timestamp) -> Result<Report, WorkError> {
-    let (due, brakes) = state.store.read(move |tx| Box::pin(async move { due(tx).await })).await?;
+    let due =
+        state.store.read(move |tx| Box::pin(async move { tx.instances_in_motion(INSTANCES_MAX).await }));
+    let due = due.await?;
     let mut report = Report::default();
     for id in due {
         report.seen += 1;
-        match advance(state, claim, &id, brakes, now).await {
+        match advance(state, claim, &id, now).await {
             Ok(true) => report.changed += 1,
             Ok(false) => {}
             Err(fenced @ WorkError::Fenced { .. }) => return Err(fenced),
@@ -36,22 +38,8 @@ pub async fn tick(state: &AppState, claim: Claim, now: Timestamp) -> Result<Repo
     Ok(report)
 }
 
-async fn due(tx: &mut Tx) -> Result<(Vec<InstanceId>, Brakes), StoreError> {
-    let counts = tx.fleet_counts().await?;
-    let total = usize::try_from(counts.hosts).unwrap_or(usize::MAX);
-    let lost = usize::try_from(counts.hosts_unreachable).unwrap_or(usize::MAX);
-    let ids = tx.instances_in_motion(INSTANCES_MAX).await?;
-    Ok((ids, judge(total, lost, 0)))
-}
-
-async fn advance(
-    state: &AppState,
-    claim: Claim,
-    id: &InstanceId,
-    brakes: Brakes,
-    now: Timestamp,
-) -> Result<bool, WorkError> {
-    let act = Act::at(state, now).braked(brakes);
+async fn advance(state: &AppState, claim: Claim, id: &InstanceId, now: Timestamp) -> Result<bool, WorkError> {
+    let act = Act::at(state, now);
     let id = id.clone();
     let (changed, act) = state
         .store

@@ -1,4 +1,5 @@
-//! What time alone changes: silent hosts are flagged, times to live end, holds and requests for credit expire.
+//! What time alone changes: silent hosts are flagged, times to live end, holds and requests for credit expire, orphans that nobody
+//! put right are removed.
 
 use serde_json::json;
 use tarn_protocol::ids::EventId;
@@ -16,6 +17,7 @@ use super::claim::Claim;
 use super::{Report, WorkError};
 use crate::app::act::{Act, RECONCILE};
 use crate::app::agents::accept_report::UNREACHABLE;
+use crate::app::agents::orphans;
 use crate::app::instances::change;
 use crate::app::instances::dossier::Dossier;
 use crate::app::metering::{exhaustion, storage};
@@ -38,6 +40,9 @@ pub async fn tick(state: &AppState, claim: Claim, now: Timestamp) -> Result<Repo
                 end_times_to_live(tx, &mut act, &mut report).await?;
                 end_unpaid_disks(tx, &mut act, &mut report).await?;
                 expire_holds(tx, &mut act, &mut report).await?;
+                let (looked, removed) = orphans::remove_kept(tx, &mut act).await?;
+                report.seen += looked;
+                report.changed += removed;
                 report.changed += credits::expire(tx, act.now).await?;
                 exhaustion::rearm_changed(tx, &mut act).await?;
                 Ok::<_, WorkError>((report, act))

@@ -25,4 +25,14 @@ rows! {
         generation: Generation,
         created_at: Timestamp,
     }
+    /// A workload that a host shows and that is no instance here.
+    OrphanRow / OrphanRaw {
+        host_id: HostId,
+        instance_id: InstanceId,
+        /// The highest that was shown.
+        generation: Generation,
+        first_seen_at: Timestamp,
+        /// `None`: kept for an operator to look at.
+        removal_ordered_at: Option<Timestamp>,
+    }
 }

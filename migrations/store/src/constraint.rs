@@ -54,6 +54,8 @@ pub enum Constraint {
     MeterEvent,
     HostBoot,
     Eviction,
+    Orphan,
+    AutomaticStep,
     /// The grant belongs to another request for credit.
     RequestOfGrant,
     /// The call that asks for it has a top-up.
@@ -150,6 +152,8 @@ const NAMES: &[(Constraint, &str, &str)] = &[
     ),
     (Constraint::HostBoot, "host_boots_pkey", "host_boots.host_id, host_boots.boot_id"),
     (Constraint::Eviction, "evictions_pkey", "evictions.host_id, evictions.instance_id"),
+    (Constraint::Orphan, "orphans_pkey", "orphans.host_id, orphans.instance_id"),
+    (Constraint::AutomaticStep, "automatic_steps_pkey", "automatic_steps.window_at, automatic_steps.slot"),
     (Constraint::RequestOfGrant, "one_request_per_grant", "credit_requests.grant_id"),
     (Constraint::RowId, "operator_log_pkey", "operator_log.seq"),
     (Constraint::RowId, "operator_log_head_pkey", "operator_log_head.id"),

@@ -1,7 +1,8 @@
 //! Older goals, older epochs and other boots act on nothing.
 
-use tarn_protocol::control::{DesiredInstance, Goal, Phase};
-use tarn_protocol::units::Generation;
+use tarn_protocol::control::{DesiredInstance, Goal, InstanceSpec, Phase};
+use tarn_protocol::ids::{GpuUuid, LeaseId};
+use tarn_protocol::units::{Generation, Timestamp};
 
 use crate::control_plane::eventually;
 use crate::host::{TestHost, processes_with};
@@ -61,4 +62,32 @@ fn an_instance_of_another_boot_has_failed_with_the_host() {
         .await_phase(&instance.instance_id, "never failed", |phase| matches!(phase, Phase::Failed { .. }));
     assert!(matches!(&phase, Phase::Failed { detail, .. } if detail.contains("restarted")), "{phase:?}");
     host.remove(&instance);
+}
+
+/// A control plane whose data was restored knows neither lease nor cards of what it wants gone: the host's own journal does.
+#[test]
+fn r6_a_goal_that_names_no_cards_still_removes_everything() {
+    let mut host = TestHost::new("rtx4090-x8-seed");
+    host.start_agent(None);
+    let witness = host.linked("tarn-witness");
+    let command = [witness.to_str().unwrap(), "--fill-percent", "1", "--block-gib", "1", "--json", "--hold"];
+    let instance = host.instance(&[0, 1], &command);
+    let neighbour = host.instance(&[2], &["/bin/sleep", "1000"]);
+    for wanted in [&instance, &neighbour] {
+        host.control_plane.want(wanted);
+        host.await_running(wanted);
+    }
+    let spec = InstanceSpec {
+        command: vec![],
+        env: vec![],
+        primary: GpuUuid::from_bytes([0; 16]),
+        donors: vec![],
+        ..instance.spec.clone()
+    };
+    let lease_id = LeaseId::new(Timestamp::from_micros(7), 0);
+    host.remove(&DesiredInstance { lease_id, spec, ..instance.clone() });
+    assert!(processes_with(witness.to_str().unwrap()).is_empty());
+    assert!(matches!(host.control_plane.phase(&neighbour.instance_id), Some(Phase::Running { .. })));
+    host.remove(&neighbour);
+    assert_eq!(host.used_at_rest(), vec![0; 8]);
 }

@@ -87,6 +87,11 @@ pub enum Ignored {
     GenerationAhead { seen: Generation, current: Generation },
 }
 
+/// Whether an instance that fails for this reason may well be alive: only we say so.
+pub(super) const fn unasked(reason: ReasonCode) -> bool {
+    matches!(reason, ReasonCode::HostLost | ReasonCode::ProvisioningTimeout)
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     pub instance_id: InstanceId,
@@ -98,5 +103,15 @@ impl Plan {
     /// Nothing to do.
     pub fn settled(&self) -> bool {
         self.effects.is_empty()
+    }
+
+    /// Why it takes a step that nobody asked for and that cannot be undone, if it does: what the brake withholds.
+    pub fn destroys(&self) -> Option<ReasonCode> {
+        self.effects.iter().find_map(|effect| match effect {
+            Effect::SetState { to: State::Failed, reason: Some(reason), .. } if unasked(*reason) => {
+                Some(*reason)
+            }
+            _ => None,
+        })
     }
 }

@@ -54,6 +54,8 @@ pub fn orphan_remedy(
         OrphanRecord::Known { generation: current, .. } if generation > *current => Remedy::Quarantine,
         OrphanRecord::Known { state: State::Terminated, .. } => destroy,
         OrphanRecord::Known { host_id, .. } if host_id.as_ref() == Some(host) => Remedy::Adopt,
+        // Every move begins a generation: this one is what runs now, on a machine that has another name.
+        OrphanRecord::Known { generation: current, .. } if generation == *current => Remedy::Quarantine,
         // Moved away: the new lease fences it, and the old copy must go before it confuses anyone.
         OrphanRecord::Known { .. } => destroy,
     }
@@ -76,6 +78,8 @@ mod tests {
         for (record, free, frozen) in [
             (known(State::Running, &here, 2), Remedy::Adopt, Remedy::Adopt),
             (known(State::Running, &there, 3), Remedy::Remove, Remedy::Quarantine),
+            (known(State::Running, &there, 2), Remedy::Quarantine, Remedy::Quarantine),
+            (known(State::Stopped, &there, 2), Remedy::Quarantine, Remedy::Quarantine),
             (known(State::Terminated, &here, 2), Remedy::Remove, Remedy::Quarantine),
             (known(State::Terminated, &here, 1), Remedy::Quarantine, Remedy::Quarantine),
             (unknown(10), Remedy::Quarantine, Remedy::Quarantine),

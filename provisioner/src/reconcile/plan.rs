@@ -4,7 +4,7 @@ use tarn_protocol::control::Goal;
 use tarn_protocol::units::Timestamp;
 
 use super::breaker::Brakes;
-use super::effect::{Alert, CloseAt, Effect, Ignored, Plan};
+use super::effect::{Alert, CloseAt, Effect, Ignored, Plan, unasked};
 use super::instance::{HostView, Instance};
 use crate::lifecycle::{DesiredState, Event, Next, Observed, ReasonCode, State, next};
 
@@ -66,9 +66,7 @@ fn stalled(instance: &Instance, host: &HostView, now: Timestamp) -> bool {
 /// Withholds what nobody asked for and what cannot be undone, while the breaker is open.
 fn braked(step: Next, brakes: Brakes, effects: &mut Vec<Effect>) -> Next {
     match (brakes, step.reason) {
-        (Brakes::Frozen, Some(reason @ (ReasonCode::HostLost | ReasonCode::ProvisioningTimeout)))
-            if step.events == [Event::Fail] =>
-        {
+        (Brakes::Frozen, Some(reason)) if unasked(reason) && step.events == [Event::Fail] => {
             effects.push(Effect::RaiseAlert(Alert::BreakerHeld { reason }));
             Next::STAY
         }

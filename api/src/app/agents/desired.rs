@@ -1,4 +1,4 @@
-//! What should be on a host, computed from instances, leases, evictions and probe orders whenever it is asked for.
+//! What should be on a host, computed from instances, leases, evictions, orphans and probe orders whenever it is asked for.
 
 use tarn_protocol::control::{
     Desired, DesiredDonor, DesiredInstance, Goal, InstanceSpec, ProbeOrder, RunUntil,
@@ -9,6 +9,8 @@ use tarn_rows::TenantScope;
 use tarn_rows::instances::InstanceRow;
 use tarn_rows::leases::LeaseGpuRow;
 use tarn_store::{StoreError, Tx};
+
+use super::orphans;
 
 /// How often an agent reports when nothing changes.
 pub const REPORT_SECONDS: u32 = 5;
@@ -31,6 +33,7 @@ pub async fn document(tx: &mut Tx, host_id: &HostId) -> Result<Option<Desired>, 
             instances.extend(wanted(tx, &row, eviction.generation, Goal::Absent).await?);
         }
     }
+    instances.extend(orphans::wanted(tx, host_id).await?);
     let probes = tx.probe_orders_of_host(host_id).await?;
     let probes = probes.into_iter().map(|order| ProbeOrder { from: order.from_uuid, to: order.to_uuid });
     Ok(Some(Desired {

@@ -5,3 +5,4 @@ pub mod desired;
 pub mod hardware;
 pub mod join;
 pub mod observed;
+pub mod orphans;

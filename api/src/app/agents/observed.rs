@@ -5,18 +5,18 @@
 
 use std::collections::HashMap;
 
-use serde_json::json;
 use tarn_protocol::control::{ObservedInstance, Phase, Report};
-use tarn_protocol::ids::{EventId, HostId, InstanceId};
+use tarn_protocol::ids::{HostId, InstanceId};
 use tarn_provisioner::lifecycle::State;
-use tarn_provisioner::reconcile::{HostView, OrphanRecord, Remedy, Sighting, orphan_remedy};
+use tarn_provisioner::reconcile::{Brakes, HostView, OrphanRecord, Remedy, Sighting, orphan_remedy};
 use tarn_rows::Json;
-use tarn_rows::alerts::AlertRow;
 use tarn_rows::instances::{InstanceRow, ObservationRow};
 use tarn_rows::plans::EvictionRow;
 use tarn_store::{StoreError, Tx};
 
+use super::orphans;
 use crate::app::act::Act;
+use crate::app::brake;
 use crate::app::instances::apply::{self, ReportTime};
 use crate::app::instances::dossier::Dossier;
 use crate::app::metering;
@@ -50,7 +50,7 @@ pub async fn take_over(tx: &mut Tx, act: &mut Act, host: &HostId, report: &Repor
             tx.finish_eviction(host, &eviction.instance_id).await?;
         }
     }
-    Ok(())
+    orphans::forget_gone(tx, act, host, |id| seen.contains_key(id)).await
 }
 
 fn observation(act: &Act, seen: &ObservedInstance) -> ObservationRow {
@@ -97,44 +97,50 @@ fn note_progress(act: &mut Act, dossier: &mut Dossier, step: &str) {
     }
 }
 
-/// An instance that the host shows and that is not placed there.
+/// An instance that the host shows and that is not placed there. What is no instance at all is only noted here, from its first sight;
+/// removing it is for [`orphans`].
 async fn see_to_stranger(
     tx: &mut Tx,
     act: &mut Act,
     host: &HostId,
     seen: &ObservedInstance,
 ) -> Result<(), StoreError> {
-    let record = match tx.instance_of_any_tenant(&seen.instance_id).await? {
-        Some(row) => {
-            OrphanRecord::Known { state: row.state, host_id: row.host_id, generation: row.generation }
-        }
-        None => OrphanRecord::Unknown { first_seen_at: act.now },
+    let Some(row) = tx.instance_of_any_tenant(&seen.instance_id).await? else {
+        return orphans::note(tx, act, host, seen).await;
     };
-    match orphan_remedy(&record, host, seen.generation, act.brakes, act.now) {
+    tx.forget_orphan(host, &seen.instance_id).await?;
+    let record = OrphanRecord::Known { state: row.state, host_id: row.host_id, generation: row.generation };
+    match orphan_remedy(&record, host, seen.generation, Brakes::Free, act.now) {
         Remedy::Adopt => Ok(()),
-        Remedy::Remove => {
+        Remedy::Quarantine => orphans::call_an_operator(tx, act, host, seen).await,
+        Remedy::Remove => remove_copy(tx, act, host, seen).await,
+    }
+}
+
+async fn remove_copy(
+    tx: &mut Tx,
+    act: &mut Act,
+    host: &HostId,
+    seen: &ObservedInstance,
+) -> Result<(), StoreError> {
+    let ordered = tx.evictions(host).await?;
+    let known = |row: &EvictionRow| row.instance_id == seen.instance_id && row.generation >= seen.generation;
+    if ordered.iter().any(known) {
+        return Ok(());
+    }
+    match brake::ask(tx, act.now, brake::Step::RemoveCopy, (Some(host), &seen.instance_id)).await? {
+        Brakes::Frozen => orphans::call_an_operator(tx, act, host, seen).await,
+        Brakes::Free => {
             let eviction = EvictionRow {
                 host_id: host.clone(),
                 instance_id: seen.instance_id.clone(),
                 generation: seen.generation,
                 created_at: act.now,
             };
-            if tx.order_eviction(&eviction).await? {
-                tx.bump_desired_revision(host).await?;
-                act.changed_desired(host);
-            }
+            tx.order_eviction(&eviction).await?;
+            tx.bump_desired_revision(host).await?;
+            act.changed_desired(host);
             Ok(())
-        }
-        Remedy::Quarantine => {
-            let alert = AlertRow {
-                id: EventId::new(act.now, act.bits()),
-                kind: "orphan".to_owned(),
-                subject: seen.instance_id.to_string(),
-                detail: Json(json!({"host_id": host, "generation": seen.generation})),
-                created_at: act.now,
-                cleared_at: None,
-            };
-            tx.open_alert(&alert).await.map(drop)
         }
     }
 }

@@ -6,7 +6,7 @@ use tarn_protocol::control::{Goal, Phase};
 use tarn_protocol::ids::{EventId, GpuUuid};
 use tarn_protocol::units::{BootId, Generation, MonoMillis, Timestamp};
 use tarn_provisioner::lifecycle::{DesiredState, ReasonCode, State};
-use tarn_provisioner::reconcile::{Alert, CloseAt, Effect, HostView, Plan, Published, reconcile};
+use tarn_provisioner::reconcile::{Alert, Brakes, CloseAt, Effect, HostView, Plan, Published, reconcile};
 use tarn_rows::Json;
 use tarn_rows::alerts::AlertRow;
 use tarn_rows::instances::InstanceEventRow;
@@ -15,6 +15,7 @@ use tarn_store::{StoreError, Tx};
 
 use super::dossier::Dossier;
 use crate::app::act::{Act, RECONCILE};
+use crate::app::brake;
 use crate::app::metering;
 
 /// Rounds of planning in one transaction: each takes the instance one state on.
@@ -37,7 +38,7 @@ pub async fn converge(
     report: Option<&ReportTime>,
 ) -> Result<(), StoreError> {
     for _ in 0..ROUNDS_MAX {
-        let plan = reconcile(&dossier.instance(), host, act.brakes, act.now);
+        let plan = planned(tx, act, dossier, host).await?;
         if let Some(ignored) = plan.ignored {
             tracing::warn!(instance_id = %dossier.row.id, ?ignored, "ignored what a host said of an instance");
         }
@@ -51,6 +52,18 @@ pub async fn converge(
         }
     }
     save(tx, dossier).await
+}
+
+/// The plan, without what the brake withholds.
+async fn planned(tx: &mut Tx, act: &Act, dossier: &Dossier, host: &HostView) -> Result<Plan, StoreError> {
+    let instance = dossier.instance();
+    let plan = reconcile(&instance, host, Brakes::Free, act.now);
+    let Some(reason) = plan.destroys() else { return Ok(plan) };
+    let about = (dossier.row.host_id.as_ref(), &dossier.row.id);
+    match brake::ask(tx, act.now, brake::Step::Fail(reason), about).await? {
+        Brakes::Free => Ok(plan),
+        Brakes::Frozen => Ok(reconcile(&instance, host, Brakes::Frozen, act.now)),
+    }
 }
 
 /// Applies a plan that was made elsewhere; the caller saves.

@@ -35,6 +35,7 @@ pub enum Deed {
     RerunCertificate,
     SetQuota,
     PromoteOperator,
+    RemoveOrphan,
 }
 
 impl Deed {
@@ -57,6 +58,7 @@ impl Deed {
             Self::RerunCertificate => "certificate.rerun",
             Self::SetQuota => "tenant.set_quota",
             Self::PromoteOperator => "operator.promote",
+            Self::RemoveOrphan => "orphan.remove",
         }
     }
 }

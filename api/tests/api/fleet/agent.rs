@@ -154,6 +154,21 @@ impl FakeAgent {
         self.inventory = Some(hardware::inventory(self.number, self.cards));
     }
 
+    /// Runs something that its control plane never asked for: like `like`, under another id.
+    pub fn plant(&mut self, like: &DesiredInstance, id: &InstanceId) {
+        self.obey_one(&DesiredInstance { instance_id: id.clone(), ..like.clone() });
+    }
+
+    /// Forgets an instance without a word, as a broken disk does.
+    pub fn lose(&mut self, id: &InstanceId) {
+        self.locals.remove(id);
+    }
+
+    /// What the agent was last told of an instance that it has.
+    pub fn told(&self, id: &InstanceId) -> DesiredInstance {
+        self.locals[id].desired.clone()
+    }
+
     pub fn set_phase(&mut self, id: &InstanceId, phase: Phase) {
         self.locals.get_mut(id).expect("known to the agent").phase = phase;
     }

@@ -7,6 +7,7 @@ mod disks;
 mod exhaustion;
 pub mod hardware;
 mod lives;
+mod orphans;
 mod prices;
 mod replicas;
 mod reports;

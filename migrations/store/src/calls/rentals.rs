@@ -2,11 +2,12 @@
 
 use tarn_protocol::ids::{EventId, HostId, InstanceId, LeaseId, OfferId};
 use tarn_protocol::units::{Generation, Timestamp};
+use tarn_rows::brake::{AutomaticStepRow, FleetHealth};
 use tarn_rows::counts::QuotaUse;
 use tarn_rows::instances::{InstanceEventRow, InstanceFilter, InstanceRow, ObservationRow};
 use tarn_rows::leases::{LeaseGpuRow, LeaseRow};
 use tarn_rows::offers::{OfferRow, PriceRow};
-use tarn_rows::plans::{EvictionRow, InstancePlanRow};
+use tarn_rows::plans::{EvictionRow, InstancePlanRow, OrphanRow};
 use tarn_rows::{Page, TenantScope};
 
 use super::calls;
@@ -63,5 +64,16 @@ calls! { plans {
     evictions(host: &HostId) -> Vec<EvictionRow>;
     order_eviction(eviction: &EvictionRow) -> bool;
     finish_eviction(host: &HostId, instance: &InstanceId) -> bool;
+    orphan(host: &HostId, instance: &InstanceId) -> Option<OrphanRow>;
+    orphans_of_host(host: &HostId) -> Vec<OrphanRow>;
+    orphans_kept_since(before: Timestamp, limit: u32) -> Vec<OrphanRow>;
+    see_orphan(orphan: &OrphanRow) -> ();
+    order_removal(host: &HostId, instance: &InstanceId, now: Timestamp) -> bool;
+    forget_orphan(host: &HostId, instance: &InstanceId) -> bool;
     take_placement_turn() -> ();
+} }
+
+calls! { brake {
+    fleet_health(window_at: Timestamp) -> FleetHealth;
+    take_automatic_step(step: &AutomaticStepRow) -> bool;
 } }
