@@ -118,8 +118,8 @@ impl Ledger {
         Self { overflow, ..self }
     }
 
-    /// The ledger of a new broker process that found `chunks` leased by its predecessor: all of them orphans. Chunks that do not
-    /// fit the donors any more are charged as far as they fit.
+    /// The ledger of a new broker process that found `chunks` leased by its predecessor: all of them orphans. Each is charged whole,
+    /// whatever its donor gives now: a quota that shrank meanwhile takes no live memory, and holders are recognised by their bytes.
     pub fn resumed(
         capacities: &[u64],
         leases_max: usize,
@@ -131,7 +131,7 @@ impl Ledger {
         for (id, chunk) in chunks {
             ledger.next_lease = ledger.next_lease.max(id.0 + 1);
             if let Some(account) = ledger.accounts.get_mut(chunk.donor.0) {
-                account.quarantined_bytes += chunk.bytes.min(account.free_bytes());
+                account.quarantined_bytes = account.quarantined_bytes.saturating_add(chunk.bytes);
                 ledger.orphans.insert(id, chunk);
             }
         }
@@ -262,12 +262,11 @@ impl Ledger {
         freed
     }
 
-    /// Bytes found on the card that no lease explains, at start: charged as far as capacity goes.
+    /// Bytes found on the card that no lease explains, at start.
     pub fn quarantine_unexplained(&mut self, donor: Donor, occupied_bytes: u64) {
         let Some(account) = self.accounts.get_mut(donor.0) else { return };
         let explained = account.leased_bytes + account.quarantined_bytes;
-        let excess = occupied_bytes.saturating_sub(explained);
-        account.quarantined_bytes += excess.min(account.free_bytes());
+        account.quarantined_bytes += occupied_bytes.saturating_sub(explained);
     }
 
     pub fn quarantined(&self) -> bool {

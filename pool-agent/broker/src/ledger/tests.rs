@@ -31,7 +31,15 @@ enum Step {
         donor: usize,
         eighths: u64,
     },
-    Restart,
+    /// The quota of a donor changes while the broker runs.
+    Resize {
+        donor: usize,
+        units: u64,
+    },
+    /// A successor takes over, of whose donors each gives this many units now.
+    Restart {
+        units: [u64; 3],
+    },
     Register {
         client: u64,
         pick: usize,
@@ -48,7 +56,9 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (client.clone(), any::<usize>()).prop_map(|(client, pick)| Step::Release { client, pick }),
         1 => client.clone().prop_map(|client| Step::Reclaim { client }),
         2 => (0usize..4, 0u64..9).prop_map(|(donor, eighths)| Step::Settle { donor, eighths }),
-        1 => Just(Step::Restart),
+        1 => (0usize..4, 0u64..20).prop_map(|(donor, units)| Step::Resize { donor, units }),
+        1 => prop_oneof![Just(CAPACITIES.map(|bytes| bytes / CHUNK_UNIT)), prop::array::uniform3(0u64..20)]
+            .prop_map(|units| Step::Restart { units }),
         2 => (client, any::<usize>(), any::<bool>())
             .prop_map(|(client, pick, lie)| Step::Register { client, pick, lie }),
     ]
@@ -67,6 +77,10 @@ fn apply(ledger: &mut Ledger, step: &Step) {
             match ledger.lease(Client(client), Nonce(client), want) {
                 Ok((_, chunk)) => {
                     assert!(chunk.bytes <= want.bytes && chunk.bytes > 0);
+                    assert!(
+                        chunk.bytes <= before.accounts[chunk.donor.0].free_bytes(),
+                        "lent beyond the quota"
+                    );
                     assert!(!exact || chunk.bytes == want.bytes);
                     assert!(donor.is_none_or(|donor| chunk.donor == Donor(donor)));
                 }
@@ -89,10 +103,24 @@ fn apply(ledger: &mut Ledger, step: &Step) {
             assert_eq!(ledger.accounts[donor].leased_bytes, account.leased_bytes);
             assert_eq!(ledger.accounts[donor].quarantined_bytes, there - account.leased_bytes);
         }
-        Step::Restart => {
-            let chunks: Vec<_> = ledger.chunks().collect();
-            *ledger = Ledger::resumed(&CAPACITIES, LEASES_MAX, chunks, ledger.next_lease());
+        Step::Resize { donor, units } => {
+            let before = ledger.clone();
+            ledger.resize(Donor(donor), units * CHUNK_UNIT);
+            for (was, is) in before.accounts.iter().zip(&ledger.accounts) {
+                assert_eq!(
+                    (was.leased_bytes, was.quarantined_bytes),
+                    (is.leased_bytes, is.quarantined_bytes)
+                );
+            }
+        }
+        Step::Restart { units } => {
+            let (chunks, before): (Vec<_>, _) = (ledger.chunks().collect(), ledger.clone());
+            let capacities = units.map(|units| units * CHUNK_UNIT);
+            *ledger = Ledger::resumed(&capacities, LEASES_MAX, chunks, ledger.next_lease());
             assert!(ledger.leases.is_empty());
+            for (was, is) in before.accounts.iter().zip(&ledger.accounts) {
+                assert!(is.quarantined_bytes >= was.leased_bytes, "a smaller quota hides what is lent");
+            }
         }
         Step::Register { client, pick, lie } => {
             let id = picked(ledger, pick);
@@ -102,9 +130,14 @@ fn apply(ledger: &mut Ledger, step: &Step) {
             if lie {
                 claim.nonce = Nonce(claim.nonce.0 + 1000);
             }
-            let orphan = ledger.orphans.contains_key(&id);
+            let orphan = ledger.orphans.get(&id).copied();
+            let full = ledger.held.get(&Client(client)).is_some_and(|&held| held >= LEASES_MAX);
+            // The card showed some of the orphans' bytes gone, and does not say whose.
+            let there =
+                orphan.is_some_and(|chunk| ledger.accounts[chunk.donor.0].quarantined_bytes >= chunk.bytes);
             let answer = ledger.register(Client(client), id, claim);
-            assert!(!(orphan && lie) || answer.is_err(), "a stranger claimed an orphan");
+            assert!(orphan.is_none() || !lie || answer.is_err(), "a stranger claimed an orphan");
+            assert!(lie || full || !there || answer.is_ok(), "a holder is not recognised: {answer:?}");
         }
     }
 }
@@ -118,8 +151,8 @@ fn check(ledger: &Ledger) {
             .leased_bytes
             .checked_add(account.quarantined_bytes)
             .expect("small numbers do not overflow");
-        assert!(total <= account.capacity_bytes, "donor {at} gives more than it has");
-        assert_eq!(total + account.free_bytes(), account.capacity_bytes);
+        // A quota that shrank below what is lent leaves nothing free, and takes nothing.
+        assert_eq!(total + account.free_bytes(), account.capacity_bytes.max(total), "donor {at}");
     }
     let held: usize = ledger.held.values().sum();
     assert_eq!(held, ledger.leases.len());
@@ -153,6 +186,26 @@ fn any_donor_means_the_emptiest() {
         ledger.lease(Client(1), Nonce(1), want(8)),
         Err(Refusal::OutOfMemory { bytes: 8 * CHUNK_UNIT })
     );
+}
+
+#[test]
+fn a_successor_with_a_smaller_quota_knows_every_byte_that_is_lent() {
+    let mut ledger = Ledger::new(&[8 * CHUNK_UNIT], LEASES_MAX);
+    let (id, chunk) = ledger.lease(Client(1), Nonce(1), want(6)).unwrap();
+    let mut ledger = Ledger::resumed(&[2 * CHUNK_UNIT], LEASES_MAX, [(id, chunk)], ledger.next_lease());
+    ledger.quarantine_unexplained(Donor(0), 7 * CHUNK_UNIT);
+    assert_eq!(ledger.accounts()[0].quarantined_bytes, 7 * CHUNK_UNIT, "one unit more is on the card");
+    ledger.register(Client(2), id, chunk).unwrap();
+    let account = ledger.accounts()[0];
+    assert_eq!((account.leased_bytes, account.quarantined_bytes), (6 * CHUNK_UNIT, CHUNK_UNIT));
+    assert!(
+        ledger.lease(Client(2), Nonce(1), want(1)).is_err(),
+        "nothing is lent until use is below the quota"
+    );
+    ledger.settle(Donor(0), 6 * CHUNK_UNIT);
+    ledger.resize(Donor(0), 7 * CHUNK_UNIT);
+    assert!(ledger.lease(Client(2), Nonce(1), want(2)).is_err());
+    ledger.lease(Client(2), Nonce(1), want(1)).unwrap();
 }
 
 #[test]

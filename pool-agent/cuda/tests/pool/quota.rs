@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use tarn_protocol::broker_wire::DonorFigures;
 use tarn_protocol::units::Bytes;
 
 use crate::rig::{Rig, Shape, until};
@@ -59,6 +60,56 @@ fn a_quota_that_changes_is_seen_at_once_and_takes_no_live_memory() {
     until("the next word is understood", || observer.donors()[0].capacity_bytes == Bytes::mib(24_000).get());
     holder.say("free");
     holder.end();
+}
+
+/// The broker's successor reads a quota below what is lent: holders keep what they have and get no more, and a killed one's bytes come back.
+#[test]
+fn a_quota_that_shrank_while_no_broker_was_there_takes_no_live_memory_either() {
+    let mut rig = Rig::new(&Shape::default());
+    let hold = |rig: &Rig, bytes: Bytes| {
+        let mut holder = rig.spawn("dlopen", &["hold", &bytes.to_string()]);
+        holder.read_until("waiting");
+        holder
+    };
+    let mut victim = hold(&rig, Bytes::gib(30));
+    let of_victim = leased(&rig);
+    let mut holder = hold(&rig, Bytes::gib(30));
+    let held = leased(&rig);
+    assert!(of_victim > Bytes::gib(5).get() && held > of_victim + Bytes::gib(29).get());
+    rig.kill_broker();
+    rig.rewrite(Bytes::gib(1));
+    rig.start_broker(&[]);
+    let observer = rig.observer();
+    let sums = || {
+        let donors = observer.donors();
+        let sum = |of: fn(&DonorFigures) -> u64| donors.iter().map(of).sum::<u64>();
+        (sum(|donor| donor.leased_bytes), sum(|donor| donor.quarantined_bytes))
+    };
+    assert_eq!(sums(), (0, held), "all of it is known, and nobody's to lend");
+    until("both are recognised", || {
+        for one in [&mut victim, &mut holder] {
+            one.ask("more");
+            assert_eq!(one.number("more"), 2, "nothing new is lent");
+        }
+        sums() == (held, 0)
+    });
+    for one in [&mut victim, &mut holder] {
+        one.ask("check");
+        assert_eq!(one.number("bad"), 0);
+    }
+    victim.kill();
+    until("the dead one's bytes are back", || sums() == (held - of_victim, 0));
+    holder.ask("more");
+    assert_eq!(holder.number("more"), 2, "use is still above the quota");
+    rig.resize(Bytes::mib(24_550));
+    until("the quota is seen", || observer.donors()[0].capacity_bytes == Bytes::mib(24_550).get());
+    holder.ask("more");
+    assert_eq!(holder.number("more"), 0);
+    holder.say("free");
+    holder.end();
+    until("nothing is lent", || sums() == (0, 0));
+    until("the cards are empty", || rig.cards.iter().all(|&card| rig.used(card) == 0));
+    assert_eq!(rig.log(), "");
 }
 
 /// Waste is what stitched blocks map beyond what was asked for, at its worst over the trace.

@@ -165,12 +165,17 @@ impl Rig {
 
     /// Donors give `bytes` each from now on: the config is rewritten and the broker told.
     pub fn resize(&mut self, bytes: Bytes) {
+        self.rewrite(bytes);
+        self.resize_as_it_is();
+    }
+
+    /// As [`Rig::resize`], and nobody is told.
+    pub fn rewrite(&mut self, bytes: Bytes) {
         for donor in &mut self.config.donors {
             donor.reserved_bytes = bytes;
         }
         let path = self.lib().join(pool_config::FILE_NAME);
         std::fs::write(path, serde_json::to_vec(&self.config).unwrap()).unwrap();
-        self.resize_as_it_is();
     }
 
     /// Tells the broker to look at its config again.
