@@ -12,6 +12,20 @@ use crate::abi::{AllocationProp, DevicePtr, Handle};
 /// Numbers of handles over several allocations; the driver's own are addresses or small numbers.
 const FIRST: Handle = 0x7a72_6e00_0000_0000;
 
+/// Where such a handle is mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Around {
+    pub(crate) start: DevicePtr,
+    pub(crate) bytes: u64,
+    pub(crate) handle: Handle,
+    /// The mapping's own, for those who tell buffers apart.
+    pub(crate) id: u64,
+}
+
+/// Mappings on their way out: where each starts, of which handle, its id.
+#[derive(Debug)]
+pub(crate) struct Unmapped(Vec<(DevicePtr, (Handle, u64))>);
+
 /// One allocation behind a compound handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Part {
@@ -33,8 +47,8 @@ struct Compound {
 pub(crate) struct Compounds {
     made: u64,
     known: HashMap<Handle, Compound>,
-    /// Where each mapping starts, of which handle.
-    mapped: BTreeMap<DevicePtr, Handle>,
+    /// Where each mapping starts, of which handle, and its id.
+    mapped: BTreeMap<DevicePtr, (Handle, u64)>,
 }
 
 impl Compounds {
@@ -59,18 +73,18 @@ impl Compounds {
         Some(AllocationProp { handle_types, rdma_capable, ..AllocationProp::LOCAL })
     }
 
-    pub(crate) fn mapped(&mut self, at: DevicePtr, handle: Handle) {
+    pub(crate) fn mapped(&mut self, at: DevicePtr, handle: Handle, id: u64) {
         if let Some(compound) = self.known.get_mut(&handle) {
             compound.mappings += 1;
-            self.mapped.insert(at, handle);
+            self.mapped.insert(at, (handle, id));
         }
     }
 
-    /// The mapping that `at` lies in: its start, its bytes and its handle.
-    pub(crate) fn around(&self, at: DevicePtr) -> Option<(DevicePtr, u64, Handle)> {
-        let (&start, &handle) = self.mapped.range(..=at).next_back()?;
+    /// The mapping that `at` lies in.
+    pub(crate) fn around(&self, at: DevicePtr) -> Option<Around> {
+        let (&start, &(handle, id)) = self.mapped.range(..=at).next_back()?;
         let bytes = self.known.get(&handle)?.bytes;
-        (at - start < bytes).then_some((start, bytes, handle))
+        (at - start < bytes).then_some(Around { start, bytes, handle, id })
     }
 
     /// Another reference to a handle, by these handles of its parts.
@@ -87,25 +101,29 @@ impl Compounds {
         Some(parts)
     }
 
-    /// Whether a range holds the start of a mapping over several allocations, or begins or ends inside one.
-    pub(crate) fn touches(&self, at: DevicePtr, bytes: u64) -> bool {
-        let end = at.saturating_add(bytes);
-        self.mapped.range(at..end).next().is_some() || self.around(at).is_some()
-    }
-
     /// Whether a range cuts through a mapping: such a one can only go whole.
     pub(crate) fn cuts(&self, at: DevicePtr, bytes: u64) -> bool {
         let end = at.saturating_add(bytes);
-        let inside = |place: DevicePtr| self.around(place).is_some_and(|(start, ..)| start < place);
+        let inside = |place: DevicePtr| self.around(place).is_some_and(|around| around.start < place);
         inside(at) || (end > at && inside(end))
     }
 
-    /// Everything mapped in a range is gone.
-    pub(crate) fn unmapped(&mut self, at: DevicePtr, bytes: u64) {
-        let starts: Vec<DevicePtr> =
-            self.mapped.range(at..at.saturating_add(bytes)).map(|(&start, _)| start).collect();
-        for start in starts {
-            let Some(handle) = self.mapped.remove(&start) else { continue };
+    /// The mappings inside a range are about to go; the driver may give their addresses out again the moment they are free.
+    pub(crate) fn unmapping(&mut self, at: DevicePtr, bytes: u64) -> Unmapped {
+        let inside = self.mapped.range(at..at.saturating_add(bytes));
+        let gone: Vec<_> = inside.map(|(&start, &of)| (start, of)).collect();
+        for (start, _) in &gone {
+            self.mapped.remove(start);
+        }
+        Unmapped(gone)
+    }
+
+    pub(crate) fn unmap_refused(&mut self, unmapped: Unmapped) {
+        self.mapped.extend(unmapped.0);
+    }
+
+    pub(crate) fn unmap_done(&mut self, unmapped: &Unmapped) {
+        for &(_, (handle, _)) in &unmapped.0 {
             if let Some(compound) = self.known.get_mut(&handle) {
                 compound.mappings -= 1;
             }
@@ -137,15 +155,20 @@ mod tests {
         let mut compounds = Compounds::default();
         let handle = compounds.create(two(), &AllocationProp::LOCAL);
         assert_eq!(compounds.parts(handle), Some(two().as_slice()));
-        compounds.mapped(100, handle);
+        compounds.mapped(100, handle, 3);
         assert_eq!(compounds.release(handle), Some(two()));
         assert_eq!((compounds.release(handle), compounds.parts(handle)), (None, None));
-        assert_eq!(compounds.around(139), Some((100, 40, handle)));
+        assert_eq!(compounds.around(139), Some(Around { start: 100, bytes: 40, handle, id: 3 }));
         assert_eq!((compounds.around(140), compounds.around(99)), (None, None));
         let again = vec![Part { handle: 8, bytes: 30 }, Part { handle: 9, bytes: 10 }];
-        compounds.retained(compounds.around(120).unwrap().2, again.clone());
+        compounds.retained(compounds.around(120).unwrap().handle, again.clone());
         assert_eq!(compounds.parts(handle), Some(again.as_slice()), "a mapping brings the handle back");
-        compounds.unmapped(100, 40);
+        let going = compounds.unmapping(100, 40);
+        assert_eq!(compounds.around(120), None, "the addresses may be another's already");
+        compounds.unmap_refused(going);
+        assert_eq!(compounds.around(120).map(|around| around.id), Some(3));
+        let going = compounds.unmapping(100, 40);
+        compounds.unmap_done(&going);
         assert_eq!(compounds.release(handle), Some(again));
         assert!(compounds.known.is_empty() && compounds.mapped.is_empty());
     }
@@ -154,7 +177,7 @@ mod tests {
     fn a_mapping_goes_whole_or_not_at_all() {
         let mut compounds = Compounds::default();
         let handle = compounds.create(two(), &AllocationProp::LOCAL);
-        compounds.mapped(100, handle);
+        compounds.mapped(100, handle, 0);
         for (at, bytes, cuts) in [
             (100, 40, false),
             (90, 60, false),
@@ -163,14 +186,9 @@ mod tests {
             (130, 10, true),
             (0, 110, true),
             (140, 10, false),
+            (0, u64::MAX, false),
         ] {
             assert_eq!(compounds.cuts(at, bytes), cuts, "{at}+{bytes}");
         }
-        assert!(
-            compounds.touches(90, 11)
-                && compounds.touches(139, 5)
-                && !compounds.touches(140, 9)
-                && !compounds.touches(90, 10)
-        );
     }
 }

@@ -68,7 +68,7 @@ pub(crate) fn build(pool: &Pool, bytes: u64, mut cards: Cards, rules: Rules) -> 
 }
 
 /// A card had less than it showed. A donor gave what it had; the primary refuses a whole piece, so a smaller one is tried.
-fn shrink(pool: &Pool, cards: &mut Cards, refused: Segment) {
+pub(crate) fn shrink(pool: &Pool, cards: &mut Cards, refused: Segment) {
     match refused.place {
         Place::Donor(_) => cards.exhaust(refused.place),
         Place::Local => cards.local_bytes = pool.cards().local_bytes.min(refused.bytes / 2),

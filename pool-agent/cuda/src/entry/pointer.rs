@@ -8,22 +8,51 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use crate::abi::{
-    ATTRIBUTE_BUFFER_ID, ATTRIBUTE_CONTEXT, ATTRIBUTE_DEVICE_ORDINAL, ATTRIBUTE_HOST_POINTER,
-    ATTRIBUTE_LEGACY_IPC, ATTRIBUTE_MEMORY_TYPE, ATTRIBUTE_P2P_TOKENS, ATTRIBUTE_RANGE_SIZE,
+    ATTRIBUTE_ALLOWED_HANDLE_TYPES, ATTRIBUTE_BUFFER_ID, ATTRIBUTE_CONTEXT, ATTRIBUTE_DEVICE_ORDINAL,
+    ATTRIBUTE_HOST_POINTER, ATTRIBUTE_LEGACY_IPC, ATTRIBUTE_MAPPING_BASE, ATTRIBUTE_MAPPING_SIZE,
+    ATTRIBUTE_MEMORY_BLOCK_ID, ATTRIBUTE_MEMORY_TYPE, ATTRIBUTE_P2P_TOKENS, ATTRIBUTE_RANGE_SIZE,
     ATTRIBUTE_RANGE_START, Code, DevicePtr, INVALID_VALUE, MEMORY_TYPE_DEVICE, NOT_SUPPORTED, SUCCESS,
 };
 use crate::blocks::{Sharing, Spilled};
+use crate::compound::Around;
 use crate::pool;
 
 pub(super) fn spilled(at: DevicePtr) -> Option<Arc<Spilled>> {
     pool::current()?.blocks().containing(at)
 }
 
-/// Where what lies at `at` starts and how long it is, if the driver knows only a part of it: a stitched block, or a handle over several
-/// cards that is mapped there.
-fn whole(at: DevicePtr) -> Option<(DevicePtr, u64)> {
-    let block = spilled(at).map(|block| (block.start, block.bytes));
-    block.or_else(|| pool::current()?.compounds().around(at).map(|(start, bytes, _)| (start, bytes)))
+/// What the driver knows only parts of.
+enum Whole {
+    Block(Arc<Spilled>),
+    /// A handle over several cards, where it is mapped.
+    Handle(Around),
+}
+
+impl Whole {
+    fn around(at: DevicePtr) -> Option<Self> {
+        let handle = || Some(Self::Handle(pool::current()?.compounds().around(at)?));
+        spilled(at).map(Self::Block).or_else(handle)
+    }
+
+    fn extent(&self) -> (DevicePtr, u64) {
+        match self {
+            Self::Block(block) => (block.start, block.bytes),
+            Self::Handle(around) => (around.start, around.bytes),
+        }
+    }
+
+    /// Corrects one attribute that the driver has just written.
+    ///
+    /// # Safety
+    /// `data` is valid for the attribute's type.
+    unsafe fn correct(&self, attribute: i32, data: *mut c_void) {
+        match self {
+            // SAFETY: the caller's promise.
+            Self::Block(block) => unsafe { correct(block, attribute, data) },
+            // SAFETY: as above.
+            Self::Handle(around) => unsafe { correct_mapped(*around, attribute, data) },
+        }
+    }
 }
 
 pub(crate) unsafe fn range(
@@ -36,7 +65,7 @@ pub(crate) unsafe fn range(
     unsafe {
         let code = real(base, bytes, at);
         if code == SUCCESS
-            && let Some((start, length)) = whole(at)
+            && let Some((start, length)) = Whole::around(at).map(|whole| whole.extent())
         {
             if !base.is_null() {
                 *base = start;
@@ -84,6 +113,26 @@ unsafe fn correct(block: &Spilled, attribute: i32, data: *mut c_void) {
     }
 }
 
+/// The same for a handle over several cards. Its reservation is the tenant's own, so the driver's word on that stands; a descriptor of it
+/// cannot be had.
+///
+/// # Safety
+/// `data` is valid for the attribute's type.
+unsafe fn correct_mapped(around: Around, attribute: i32, data: *mut c_void) {
+    // SAFETY: the caller's promise; types as in the driver's documentation of each attribute.
+    unsafe {
+        match attribute {
+            ATTRIBUTE_BUFFER_ID | ATTRIBUTE_MEMORY_BLOCK_ID => *data.cast::<u64>() = around.id,
+            ATTRIBUTE_ALLOWED_HANDLE_TYPES => *data.cast::<u64>() = 0,
+            ATTRIBUTE_MAPPING_BASE => *data.cast::<DevicePtr>() = around.start,
+            ATTRIBUTE_MAPPING_SIZE => {
+                *data.cast::<usize>() = usize::try_from(around.bytes).unwrap_or(usize::MAX);
+            }
+            _ => {}
+        }
+    }
+}
+
 pub(crate) unsafe fn attribute(
     real: unsafe extern "C" fn(*mut c_void, i32, DevicePtr) -> Code,
     data: *mut c_void,
@@ -91,17 +140,17 @@ pub(crate) unsafe fn attribute(
     at: DevicePtr,
 ) -> Code {
     // No one token stands for memory of several cards: callers take their fallback.
-    if attribute == ATTRIBUTE_P2P_TOKENS && !data.is_null() && spilled(at).is_some() {
+    let whole = if data.is_null() { None } else { Whole::around(at) };
+    if attribute == ATTRIBUTE_P2P_TOKENS && whole.is_some() {
         return NOT_SUPPORTED;
     }
     // SAFETY: passed on; after a success the driver has written the attribute.
     unsafe {
         let code = real(data, attribute, at);
         if code == SUCCESS
-            && !data.is_null()
-            && let Some(block) = spilled(at)
+            && let Some(whole) = whole
         {
-            correct(&block, attribute, data);
+            whole.correct(attribute, data);
             if attribute == ATTRIBUTE_HOST_POINTER {
                 return INVALID_VALUE;
             }
@@ -123,12 +172,12 @@ pub(crate) unsafe fn attributes(
         if code == SUCCESS
             && !attributes.is_null()
             && !data.is_null()
-            && let Some(block) = spilled(at)
+            && let Some(whole) = Whole::around(at)
         {
             for entry in 0..count as usize {
                 let to = *data.add(entry);
                 if !to.is_null() {
-                    correct(&block, *attributes.add(entry), to);
+                    whole.correct(*attributes.add(entry), to);
                 }
             }
         }
@@ -156,7 +205,7 @@ pub(crate) unsafe fn range_handle(
     kind: i32,
     flags: u64,
 ) -> Code {
-    if !handle.is_null() && spilled(at).is_some() {
+    if !handle.is_null() && Whole::around(at).is_some() {
         return NOT_SUPPORTED;
     }
     // SAFETY: passed on.

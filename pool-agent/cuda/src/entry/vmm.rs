@@ -14,11 +14,11 @@ use crate::abi::{
     AllocationProp, Code, DevicePtr, HANDLE_POSIX_FD, Handle, INVALID_VALUE, LOCATION_DEVICE, Location,
     NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS,
 };
-use crate::compound::Part;
+use crate::compound::{Around, Part};
 use crate::handles::{Memory, Released, Unmapped};
 use crate::placement::{Place, Rules, UNIT, plan, whole};
 use crate::pool::{self, Pool};
-use crate::stitch::{Want, borrow};
+use crate::stitch::{self, Want, borrow};
 use crate::{log, real};
 
 type CreateFn = unsafe extern "C" fn(*mut Handle, usize, *const AllocationProp, u64) -> Code;
@@ -91,12 +91,21 @@ unsafe fn spread(
     // What is mapped of a handle must look like device memory, and the host's does not.
     cards.host = None;
     let rules = Rules { placement: tarn_protocol::pool_config::Placement::LocalFirst, ..rules };
-    let segments = plan(bytes, bytes, &cards, rules).unwrap_or_default();
-    if segments.len() < 2 {
-        return OUT_OF_MEMORY;
-    }
-    let mut parts = Vec::with_capacity(segments.len());
-    for segment in segments {
+    let (mut parts, mut filled, mut looked_at): (Vec<Part>, u64, u64) = (Vec::new(), 0, 0);
+    // Cards change between looking and taking: one that has less than it showed counts as full, and the rest is planned anew. When that
+    // comes to nothing all cards are looked at again, as long as the last look has brought something.
+    while filled < bytes {
+        let next = plan(bytes - filled, bytes, &cards, rules).and_then(|planned| planned.first().copied());
+        let Some(segment) = next else {
+            if filled > looked_at {
+                looked_at = filled;
+                cards = pool.cards();
+                cards.host = None;
+                continue;
+            }
+            undo(pool, parts);
+            return OUT_OF_MEMORY;
+        };
         let mut part = 0;
         let code = match segment.place {
             Place::Local => local(&raw mut part, segment.bytes),
@@ -109,18 +118,35 @@ unsafe fn spread(
                 Err(code) => code,
             },
         };
-        if code != SUCCESS {
-            for Part { handle, .. } in parts {
-                release_one(pool, handle);
+        match code {
+            SUCCESS => {
+                parts.push(Part { handle: part, bytes: segment.bytes });
+                filled += segment.bytes;
+                cards.take(segment);
             }
-            return code;
+            OUT_OF_MEMORY => stitch::shrink(pool, &mut cards, segment),
+            code => {
+                undo(pool, parts);
+                return code;
+            }
         }
-        parts.push(Part { handle: part, bytes: segment.bytes });
+    }
+    if let [Part { handle: only, .. }] = *parts {
+        // A card has room for all of it by now.
+        // SAFETY: the caller checked that the out-pointer is not null.
+        unsafe { *handle = only };
+        return SUCCESS;
     }
     let made = pool.compounds().create(parts, wanted);
-    // SAFETY: the caller checked that the out-pointer is not null.
+    // SAFETY: as above.
     unsafe { *handle = made };
     SUCCESS
+}
+
+fn undo(pool: &Pool, parts: Vec<Part>) {
+    for Part { handle, .. } in parts {
+        release_one(pool, handle);
+    }
 }
 
 /// As [`local`], for a part.
@@ -237,9 +263,7 @@ pub(crate) unsafe fn release(real: unsafe extern "C" fn(Handle) -> Code, handle:
     let Some(pool) = pool::current() else { return native() };
     let compound = pool.compounds().release(handle);
     if let Some(parts) = compound {
-        for Part { handle, .. } in parts {
-            release_one(pool, handle);
-        }
+        undo(pool, parts);
         return SUCCESS;
     }
     // The driver may give the same number out again the moment it is free: the books forget it first.
@@ -260,7 +284,7 @@ pub(crate) unsafe fn retain(
     unsafe {
         let Some(pool) = pool::current() else { return real(handle, at) };
         let compound = pool.compounds().around(at as DevicePtr);
-        let Some((start, bytes, number)) = compound.filter(|_| !handle.is_null()) else {
+        let Some(Around { start, bytes, handle: number, .. }) = compound.filter(|_| !handle.is_null()) else {
             let code = real(handle, at);
             if code == SUCCESS {
                 pool.handles().retained(at as DevicePtr, *handle);
@@ -273,9 +297,7 @@ pub(crate) unsafe fn retain(
             let mut own = 0;
             let code = real(&raw mut own, std::ptr::without_provenance_mut(size(place)));
             if code != SUCCESS {
-                for part in parts {
-                    release_one(pool, part.handle);
-                }
+                undo(pool, parts);
                 return code;
             }
             pool.handles().retained(place, own);
@@ -335,17 +357,16 @@ fn map_parts(
         pool.handles().mapped(place, part.bytes, part.handle);
         place += part.bytes;
     }
-    pool.compounds().mapped(at, handle);
+    pool.compounds().mapped(at, handle, pool.next_block_id());
     SUCCESS
 }
 
 /// Unmaps exactly one mapping of the driver's.
-fn unmap_one(pool: &Pool, at: DevicePtr, bytes: u64) -> Code {
+fn unmap_one(pool: &Pool, at: DevicePtr, bytes: u64) {
     let unmapping = pool.handles().unmapping(at, bytes);
     // SAFETY: a range that was mapped so.
     let code = unsafe { real::mem_unmap(at, size(bytes)) };
     settle_unmapping(pool, unmapping, code);
-    code
 }
 
 fn settle_unmapping(pool: &Pool, unmapping: Unmapped, code: Code) {
@@ -367,17 +388,19 @@ pub(crate) unsafe fn unmap(
     // SAFETY: passed on.
     let native = || unsafe { real(at, bytes) };
     let Some(pool) = pool::current() else { return native() };
-    if pool.compounds().touches(at, bytes as u64) {
-        if pool.compounds().cuts(at, bytes as u64) {
-            return INVALID_VALUE;
-        }
-        pool.compounds().unmapped(at, bytes as u64);
-        let each = pool.handles().mappings(at, bytes as u64);
-        let codes: Vec<Code> = each.into_iter().map(|(place, bytes)| unmap_one(pool, place, bytes)).collect();
-        return codes.into_iter().find(|code| *code != SUCCESS).unwrap_or(SUCCESS);
+    if pool.compounds().cuts(at, bytes as u64) {
+        log::warn("cuda: a handle over several cards can only be unmapped whole");
+        return INVALID_VALUE;
     }
+    // A driver unmaps any number of whole mappings at once, so parts need no calls of their own, and it refuses what cuts another one.
+    let compound = pool.compounds().unmapping(at, bytes as u64);
     let unmapping = pool.handles().unmapping(at, bytes as u64);
     let code = native();
+    if code == SUCCESS {
+        pool.compounds().unmap_done(&compound);
+    } else {
+        pool.compounds().unmap_refused(compound);
+    }
     settle_unmapping(pool, unmapping, code);
     code
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests own their clock")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
+mod compound;
 mod hints;
 mod host_tier;
 mod ordered;

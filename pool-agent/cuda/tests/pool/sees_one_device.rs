@@ -278,21 +278,3 @@ fn v11_the_resolver_substitutes_every_hooked_form_and_no_other() {
     }
     assert_eq!(rig.log(), "", "no form is new to the table");
 }
-
-/// XLA takes all of its memory as one handle, which no card has room for.
-#[test]
-fn a_handle_that_no_card_has_room_for_lies_on_several_and_is_mapped_as_one() {
-    let rig = Rig::new(&Shape::default());
-    let mut tenant = rig.spawn("dlopen", &["compound", &Bytes::gib(72).to_string()]);
-    tenant.read_until("waiting");
-    let leased: u64 = rig.observer().donors().iter().map(|donor| donor.leased_bytes).sum();
-    assert!(leased >= Bytes::gib(48).get() && rig.used(rig.cards[0]) > Bytes::gib(20).get());
-    tenant.say("go on");
-    tenant.end();
-    assert_eq!(tenant.number("compound"), 1);
-    until("everything is given back", || rig.cards.iter().all(|&card| rig.used(card) == 0));
-    let mut victim = rig.spawn("dlopen", &["compound", &Bytes::gib(72).to_string()]);
-    victim.read_until("waiting");
-    victim.kill();
-    until("a killed holder leaves nothing", || rig.cards.iter().all(|&card| rig.used(card) == 0));
-}

@@ -122,6 +122,64 @@ static void story_compound(size_t bytes) {
   printf("compound=1\n");
 }
 
+/* What may go wrong with such handles, and their neighbours: every refusal leaves everything as it was. */
+static void story_compound_edges(void) {
+  CUmemAllocationProp prop = { 1, 1, { 1, 0 }, 0, 0, 0, 0, { 0 } }; CUmemAccessDesc access = { { 1, 0 }, 3 }; CUhandle big[3], small, foreign; CUdeviceptr at, base; size_t bytes = 30 * GIB, size; int fd = -1; start(); size_t before = free_bytes();
+  OK(p_cuMemCreate(&small, GIB, &prop, 0)); OK(p_cuMemExportToShareableHandle(&fd, small, 1, 0)); OK(p_cuMemImportFromShareableHandle(&foreign, (void *)(uintptr_t)fd, 1)); close(fd); for (int i = 0; i < 3; i++) OK(p_cuMemCreate(&big[i], bytes, &prop, 0));
+  size_t held = free_bytes(); WANT(before - held == 3 * bytes + GIB);
+  OK(p_cuMemAddressReserve(&at, 128 * GIB, 0, 0, 0));
+  /* A neighbour in the middle: what was mapped up to there goes again, and the neighbour stays. */
+  OK(p_cuMemMap(at + 29 * GIB, GIB, 0, small, 0)); OK(p_cuMemSetAccess(at + 29 * GIB, GIB, &access, 1)); fill(at + 29 * GIB, GIB, 64 * MIB); WANT(p_cuMemMap(at, bytes, 0, big[0], 0) != 0); WANT(p_cuMemGetAddressRange_v2(&base, &size, at) != 0); WANT(check(at + 29 * GIB, GIB, 64 * MIB) == 0); WANT(p_cuMemSetAccess(at, bytes, &access, 1) != 0);
+  WANT(p_cuMemMap(at, bytes + 2 * MIB, 0, big[0], 0) != 0 && p_cuMemMap(at, bytes - 2 * MIB, 0, big[0], 0) != 0 && p_cuMemMap(at, bytes, 0, big[0], 1) != 0 && p_cuMemMap(at + 120 * GIB, bytes, 0, big[0], 0) != 0 && p_cuMemMap(at + 4096, bytes, 0, big[0], 0) != 0);
+  /* [small][big 0][big 1][imported]: a range goes with every whole mapping in it, and not at all when it cuts one. */
+  CUdeviceptr first = at + 30 * GIB, second = at + 60 * GIB, last = at + 90 * GIB; OK(p_cuMemMap(first, bytes, 0, big[0], 0)); OK(p_cuMemMap(second, bytes, 0, big[1], 0)); OK(p_cuMemMap(last, GIB, 0, foreign, 0)); OK(p_cuMemSetAccess(first, 61 * GIB, &access, 1));
+  /* One buffer to whoever asks, another than its neighbour. */
+  unsigned long long id, other, types; CUdeviceptr where; size_t length; int kind, ordinal; CUdeviceptr places[] = { first, first + GIB, first + 29 * GIB, second - 1 };
+  OK(p_cuPointerGetAttribute(&other, 7, second)); OK(p_cuPointerGetAttribute(&id, 7, first)); WANT(id != other);
+  for (int i = 0; i < 4; i++) {
+    CUdeviceptr q = places[i]; unsigned long long mine = 0; OK(p_cuPointerGetAttribute(&mine, 7, q)); WANT(mine == id); OK(p_cuPointerGetAttribute(&where, 19, q)); OK(p_cuPointerGetAttribute(&length, 18, q)); WANT(where == first && length == bytes); OK(p_cuPointerGetAttribute(&types, 14, q)); WANT(types == 0);
+    OK(p_cuPointerGetAttribute(&kind, 2, q)); OK(p_cuPointerGetAttribute(&ordinal, 9, q)); WANT(kind == 2 && ordinal == 0); OK(p_cuMemGetAddressRange_v2(&base, &size, q)); WANT(base == first && size == bytes);
+    mine = 0; kind = 9; int names[] = { 7, 2, 18 }; void *to[] = { &mine, &kind, &length }; OK(p_cuPointerGetAttributes(3, names, to, q)); WANT(mine == id && kind == 2 && length == bytes);
+    unsigned long long token[2]; WANT(p_cuPointerGetAttribute(token, 5, q) == 801); CUipcMemHandle handle; WANT(p_cuIpcGetMemHandle(&handle, q) != 0);
+    CUresult (*dmabuf)(void *, CUdeviceptr, size_t, int, unsigned long long) = (CUresult (*)(void *, CUdeviceptr, size_t, int, unsigned long long))look("cuMemGetHandleForAddressRange"); WANT(dmabuf(&fd, q, 4096, 1, 0) == 801);
+  }
+  fill(first, 61 * GIB, 64 * MIB);
+  WANT(p_cuMemUnmap(at + 29 * GIB + 2 * MIB, bytes + GIB) != 0 && p_cuMemUnmap(at + 29 * GIB, 30 * GIB) != 0 && p_cuMemUnmap(first, 60 * GIB + 2 * MIB) != 0 && p_cuMemUnmap(at + 28 * GIB, 32 * GIB) != 0); WANT(check(first, 61 * GIB, 64 * MIB) == 0 && free_bytes() == held);
+  OK(p_cuMemGetAddressRange_v2(&base, &size, second - 1)); WANT(base == first && size == bytes);
+  /* In any order: handles first, mappings first, one of each. */
+  OK(p_cuMemRelease(big[0])); OK(p_cuMemRelease(foreign)); WANT(free_bytes() == held); OK(p_cuMemRelease(big[2])); WANT(free_bytes() == held + bytes);
+  OK(p_cuMemUnmap(first, 61 * GIB)); WANT(free_bytes() == held + 2 * bytes); OK(p_cuMemUnmap(at + 29 * GIB, GIB)); WANT(p_cuMemUnmap(first, bytes) != 0); OK(p_cuMemRelease(big[1])); OK(p_cuMemRelease(small)); WANT(free_bytes() == before); WANT(p_cuMemRelease(big[1]) != 0 && p_cuMemMap(first, bytes, 0, big[1], 0) != 0);
+  OK(p_cuMemAddressFree(at, 128 * GIB));
+  printf("compound_edges=1\n");
+}
+
+/* Threads that make, map, write, read and end such handles, until the rounds are over; memory may be out at any time, and nothing else may go
+ * wrong, whatever happens to the broker. */
+static int spread_rounds; static size_t spread_bytes; static atomic_long spread_made, spread_oom;
+static void *spread_thread(void *number) {
+  CUmemAllocationProp prop = { 1, 1, { 1, 0 }, 0, 0, 0, 0, { 0 } }; CUmemAccessDesc access = { { 1, 0 }, 3 }; size_t bytes = spread_bytes + (intptr_t)number * 2 * MIB; CUdeviceptr at; OK(p_cuCtxSetCurrent(context)); OK(p_cuMemAddressReserve(&at, bytes, 0, 0, 0));
+  for (int i = 0; i < spread_rounds; i++) {
+    CUhandle handle = 0; CUresult r = p_cuMemCreate(&handle, bytes, &prop, 0); if (r == 2) { atomic_fetch_add(&spread_oom, 1); usleep(300); continue; } if (r) DIE("create -> %d", r);
+    atomic_fetch_add(&spread_made, 1); OK(p_cuMemMap(at, bytes, 0, handle, 0)); if (i % 2) OK(p_cuMemRelease(handle)); OK(p_cuMemSetAccess(at, bytes, &access, 1)); fill(at, bytes, GIB); WANT(check(at, bytes, GIB) == 0); OK(p_cuMemUnmap(at, bytes)); if (!(i % 2)) OK(p_cuMemRelease(handle));
+  }
+  OK(p_cuMemAddressFree(at, bytes)); return 0;
+}
+static void story_spread(int threads, int rounds, size_t bytes) {
+  pthread_t thread[64]; spread_rounds = rounds; spread_bytes = bytes; start(); printf("started=1\n"); fflush(stdout);
+  for (intptr_t i = 0; i < threads; i++) pthread_create(&thread[i], 0, spread_thread, (void *)i);
+  for (int i = 0; i < threads; i++) pthread_join(thread[i], 0);
+  printf("made=%ld\noom=%ld\n", spread_made, spread_oom);
+}
+
+/* One handle of a size: what the driver says of the attempt, and what is free then. */
+static void story_attempt(size_t bytes) {
+  CUmemAllocationProp prop = { 1, 1, { 1, 0 }, 0, 0, 0, 0, { 0 } }; CUhandle handle; char line[64]; start(); size_t before = free_bytes();
+  for (;;) {
+    printf("waiting\n"); fflush(stdout); if (!fgets(line, sizeof line, stdin)) _exit(3); if (!strncmp(line, "end", 3)) return;
+    CUresult r = p_cuMemCreate(&handle, bytes, &prop, 0); printf("attempt=%d\n", r); if (!r) OK(p_cuMemRelease(handle)); printf("lost=%zd\n", (ssize_t)(before - free_bytes()));
+  }
+}
+
 /* M1: random allocations and frees by many threads, for a bounded number of rounds; every block keeps its own bytes. What lives at the
  * end is told and, with `pause`, held until a line comes. */
 static int churn_rounds; static size_t churn_most; static atomic_long churn_oom, churn_blocks;
@@ -238,6 +296,9 @@ int main(int c, char **v) {
   else if (!strcmp(what, "async")) story_async();
   else if (!strcmp(what, "vmm")) story_vmm();
   else if (!strcmp(what, "compound")) story_compound(strtoull(v[3], 0, 10));
+  else if (!strcmp(what, "compound_edges")) story_compound_edges();
+  else if (!strcmp(what, "spread")) story_spread(atoi(v[3]), atoi(v[4]), strtoull(v[5], 0, 10));
+  else if (!strcmp(what, "attempt")) story_attempt(strtoull(v[3], 0, 10));
   else if (!strcmp(what, "churn")) story_churn(atoi(v[3]), atoi(v[4]), strtoull(v[5], 0, 10), c > 6);
   else if (!strcmp(what, "barrier")) story_barrier(atoi(v[3]), strtoull(v[4], 0, 10));
   else if (!strcmp(what, "fork")) story_fork();
