@@ -9,6 +9,7 @@ mod host_tier;
 mod ordered;
 mod placement;
 mod quota;
+mod residue;
 mod rig;
 mod sees_one_device;
 mod shares;

@@ -180,6 +180,25 @@ static void story_attempt(size_t bytes) {
   }
 }
 
+/* What others left in memory: blocks are looked at for bytes that are not zero before anything is written. Commands on stdin: take BYTES (a
+ * new block, by the allocator), handle BYTES (by the virtual memory interface, mapped for good), drop (the last block of the allocator), end. */
+static size_t left_in(CUdeviceptr at, size_t bytes) { size_t found = 0; uint64_t w; for (size_t o = 0; o < bytes; o += MIB) { OK(p_cuMemcpyDtoH_v2(&w, at + o, 8)); found += w != 0; } return found; }
+static void story_residue(void) {
+  static CUdeviceptr at[512]; int n = 0; size_t bytes, seen = 0; char line[64]; start();
+  for (;;) {
+    printf("seen=%zu\nwaiting\n", seen); fflush(stdout); if (!fgets(line, sizeof line, stdin)) _exit(3);
+    if (!strncmp(line, "end", 3)) return;
+    if (!strncmp(line, "drop", 4)) { WANT(n > 0); OK(p_cuMemFree_v2(at[--n])); continue; }
+    bytes = strtoull(strchr(line, ' '), 0, 10); CUdeviceptr fresh = 0;
+    if (!strncmp(line, "take", 4)) { WANT(n < 512); OK(p_cuMemAlloc_v2(&fresh, bytes)); at[n++] = fresh; }
+    else {
+      CUmemAllocationProp prop = { 1, 1, { 1, 0 }, 0, 0, 0, 0, { 0 } }; CUmemAccessDesc access = { { 1, 0 }, 3 }; CUhandle handle;
+      OK(p_cuMemCreate(&handle, bytes, &prop, 0)); OK(p_cuMemAddressReserve(&fresh, bytes, 0, 0, 0)); OK(p_cuMemMap(fresh, bytes, 0, handle, 0)); OK(p_cuMemSetAccess(fresh, bytes, &access, 1)); OK(p_cuMemRelease(handle));
+    }
+    seen += left_in(fresh, bytes); fill(fresh, bytes, MIB);
+  }
+}
+
 /* M1: random allocations and frees by many threads, for a bounded number of rounds; every block keeps its own bytes. What lives at the
  * end is told and, with `pause`, held until a line comes. */
 static int churn_rounds; static size_t churn_most; static atomic_long churn_oom, churn_blocks;
@@ -299,6 +318,7 @@ int main(int c, char **v) {
   else if (!strcmp(what, "compound_edges")) story_compound_edges();
   else if (!strcmp(what, "spread")) story_spread(atoi(v[3]), atoi(v[4]), strtoull(v[5], 0, 10));
   else if (!strcmp(what, "attempt")) story_attempt(strtoull(v[3], 0, 10));
+  else if (!strcmp(what, "residue")) story_residue();
   else if (!strcmp(what, "churn")) story_churn(atoi(v[3]), atoi(v[4]), strtoull(v[5], 0, 10), c > 6);
   else if (!strcmp(what, "barrier")) story_barrier(atoi(v[3]), strtoull(v[4], 0, 10));
   else if (!strcmp(what, "fork")) story_fork();
