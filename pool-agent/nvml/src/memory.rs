@@ -4,11 +4,15 @@
 //! what the CUDA stand-in reports. The driver's own reserve is already outside that total, so it is not shown a second time.
 
 use std::ffi::c_uint;
+use std::sync::OnceLock;
 
 use tarn_protocol::broker_wire::DonorFigures;
 
 use crate::ffi::{Device, Memory, MemoryV2, Return, SUCCESS, real};
 use crate::{devices, pages, seat};
+
+/// What donors give by the first pages: a quota that changes later changes what is free and no total, as with CUDA.
+static CAPACITY_BYTES: OnceLock<u64> = OnceLock::new();
 
 /// Total and free bytes of the pool, given what the real library says of the primary.
 fn pool_bytes(device: Device, real_free: u64) -> Option<(u64, u64)> {
@@ -27,11 +31,13 @@ fn pool_bytes(device: Device, real_free: u64) -> Option<(u64, u64)> {
         let reached = devices::reached(pool).iter();
         pages.donors().zip(reached).filter_map(|(donor, reached)| reached.then_some(donor)).collect()
     });
-    let capacity: u64 = donors.iter().map(|donor| donor.capacity_bytes).sum();
+    let now = || donors.iter().map(|donor| donor.capacity_bytes).sum();
+    let capacity = if pages.is_some() { *CAPACITY_BYTES.get_or_init(now) } else { 0 };
     // A dead broker leases nothing.
     let leasing = pages.is_some_and(pages::Pages::broker_lives);
     let donor_free = if leasing { donors.iter().map(|donor| donor.free_bytes()).sum() } else { 0 };
-    Some((primary + capacity, local_free + donor_free))
+    let total = primary + capacity;
+    Some((total, (local_free + donor_free).min(total)))
 }
 
 #[unsafe(no_mangle)]

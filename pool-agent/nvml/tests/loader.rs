@@ -281,6 +281,62 @@ fn m10_cuda_and_nvml_agree_while_a_broker_is_dead_and_when_another_is_there() {
     assert!(program.wait().unwrap().success());
 }
 
+/// Memory of the host is in no total, nor free, nor anybody's own, used or not.
+#[test]
+fn m10_the_host_tier_is_in_no_window() {
+    let bench = Bench::new();
+    let mut pool = bench.pool(1..4);
+    pool.host_tier_bytes = Some(Bytes::gib(16));
+    bench.write(&pool);
+    let _broker = bench.broker();
+    let total = pool.total_bytes().get();
+    for (taken, spilled_to_host) in [(40 << 30, false), (total + (2 << 30), true)] {
+        let [before, during, after] = bench.windows(taken).try_into().unwrap();
+        for moment in [&before, &during, &after] {
+            agree(moment, total);
+        }
+        assert_eq!(before["cuda-free"], after["cuda-free"]);
+        assert!(during["cuda-free"] < Bytes::gib(1).get() || !spilled_to_host, "{during:?}");
+        assert!(during["own"] <= total, "{during:?}");
+    }
+}
+
+/// A program is told one total for its life, whatever the operator does to the quota meanwhile.
+#[test]
+fn m10_cuda_and_nvml_agree_when_a_quota_changes() {
+    let bench = Bench::new();
+    let mut pool = bench.pool(1..4);
+    bench.write(&pool);
+    let broker = bench.broker();
+    let total = pool.total_bytes().get();
+    let mut program = Command::new(bench.compile("windows"));
+    program.args([&(40u64 << 30).to_string(), "pause"]).env_clear().env("LD_LIBRARY_PATH", bench.seat());
+    let mut program = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(program.stdout.take().unwrap()).lines();
+    let mut next = || window(&lines.next().unwrap().unwrap());
+    let (_, during) = (next(), next());
+    agree(&during, total);
+    let mut stdin = program.stdin.take().unwrap();
+    for (donor_bytes, some_free) in [(Bytes::gib(2), false), (Bytes::mib(24_000), true)] {
+        for donor in &mut pool.donors {
+            donor.reserved_bytes = donor_bytes;
+        }
+        bench.write(&pool);
+        let id = broker.0.id().to_string();
+        assert!(Command::new("kill").args(["-HUP", &id]).status().unwrap().success());
+        let start = Instant::now();
+        let mut seen = during.clone();
+        while seen["cuda-free"] == during["cuda-free"] && start.elapsed() < Duration::from_secs(20) {
+            writeln!(stdin, "look").unwrap();
+            seen = next();
+        }
+        agree(&seen, total);
+        assert_eq!(seen["cuda-free"] > Bytes::gib(12).get(), some_free, "{seen:?}");
+    }
+    drop(stdin);
+    assert!(program.wait().unwrap().success());
+}
+
 #[test]
 fn m10_cuda_and_nvml_agree_under_a_cap() {
     let bench = Bench::new();
