@@ -13,7 +13,7 @@
 
 #![allow(unsafe_code)] // The driver is a C library; each block says why the call is sound.
 
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use cudarc::driver::sys;
@@ -29,6 +29,8 @@ use crate::memory::{DonorMemory, DriverRefusal};
 pub enum DonorsError {
     #[error("there is no libcuda.so.1 on the library path")]
     NoDriver,
+    #[error("libcuda.so.1 has no {symbol}: this driver is older than a pool needs (550 and later)")]
+    NoSymbol { symbol: &'static str },
     #[error("the driver call {call} failed with code {code}")]
     Driver { call: &'static str, code: u32 },
     #[error("NVML cannot be loaded")]
@@ -88,6 +90,9 @@ impl Donors {
         if !unsafe { sys::is_culib_present() } {
             return Err(DonorsError::NoDriver);
         }
+        if let Some(symbol) = missing_symbol() {
+            return Err(DonorsError::NoSymbol { symbol });
+        }
         // SAFETY: the first driver call of the process; flags must be 0.
         checked("cuInit", unsafe { sys::cuInit(0) })?;
         let mut count = 0;
@@ -117,6 +122,29 @@ impl Donors {
     pub fn present(&self, donor: Donor) -> bool {
         !matches!(self.places.get(donor.0), None | Some(Place::Card { ordinal: None, .. }))
     }
+}
+
+/// Of what this file calls, the first function that the driver lacks. The binding looks each up at its first call, and ends the process when
+/// it is not there: that would be in the middle of a lease.
+fn missing_symbol() -> Option<&'static str> {
+    const CALLED: [&CStr; 8] = [
+        c"cuInit",
+        c"cuDeviceGetCount",
+        c"cuDeviceGet",
+        c"cuDeviceGetUuid_v2",
+        c"cuDeviceGetAttribute",
+        c"cuMemCreate",
+        c"cuMemExportToShareableHandle",
+        c"cuMemRelease",
+    ];
+    // SAFETY: a NUL-terminated name; the library stays loaded for as long as the binding holds it.
+    let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY) };
+    if library.is_null() {
+        return None; // The binding says so.
+    }
+    // SAFETY: a live library and NUL-terminated names; what is found is not called through these pointers.
+    let missing = CALLED.iter().find(|name| unsafe { libc::dlsym(library, name.as_ptr()) }.is_null());
+    missing.and_then(|name| name.to_str().ok())
 }
 
 /// The NUMA node whose memory is nearest to a card; `None` where the driver knows none.
@@ -257,6 +285,8 @@ impl DonorMemory for Donors {
 
     fn used_bytes(&mut self, donor: Donor) -> Option<u64> {
         let uuid = match self.places.get(donor.0)? {
+            // Nothing is lent there, and that it is not there has been said.
+            Place::Card { ordinal: None, .. } => return None,
             Place::Card { uuid, .. } if !self.trial => uuid,
             Place::Card { .. } | Place::Host { .. } => return self.kept.get(donor.0).copied(),
         };

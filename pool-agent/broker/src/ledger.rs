@@ -221,14 +221,24 @@ impl Ledger {
 
     /// After a restart, a process claims a lease it still holds. What the ledger remembers must agree in owner, donor and size.
     /// A lease it does not remember (granted in the last moments of the predecessor) is accepted as far as the quarantine
-    /// explains it: registering never takes free bytes.
+    /// explains it: registering never takes free bytes. A process that gave up on a connection before its end was noticed takes its leases
+    /// over to the new one; nobody else knows its nonce.
     pub fn register(&mut self, client: Client, lease: LeaseId, claim: Chunk) -> Result<(), Refusal> {
         let refused = Refusal::NotYours { lease: lease.0 };
         let leases = self.held.get(&client).copied().unwrap_or(0);
         if leases >= self.leases_max {
             return Err(Refusal::Limited { leases });
         }
-        if claim.bytes == 0 || self.leases.contains_key(&lease) {
+        if let Some(held) = self.leases.get(&lease) {
+            if held.chunk != claim || held.client == client {
+                return Err(refused);
+            }
+            let former = held.client;
+            self.remove(former, lease)?;
+            self.insert(client, lease, claim);
+            return Ok(());
+        }
+        if claim.bytes == 0 {
             return Err(refused);
         }
         if self.orphans.get(&lease).is_some_and(|orphan| *orphan != claim) {

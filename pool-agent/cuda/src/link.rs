@@ -1,12 +1,14 @@
 //! This process's connection to the broker: made at first need, made again when a broker comes back, dropped by a forked child.
 //!
 //! The link owns the list of leases, because a new broker has to be told of them. A dead broker takes nothing that exists: it
-//! only means that there is no donor memory to be had. Whether it lives is read off the socket, without a message.
+//! only means that there is no donor memory to be had. Whether it lives is read off the socket, without a message. One that is there and
+//! does not answer (stopped, or out of processor time) costs one long wait; from then on it is tried shortly, and ever more rarely, until
+//! it answers.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tarn_protocol::broker_wire::{CHUNK_MORE, CHUNK_RDMA, DONORS_MAX, Op, Reply, Request, SLOT_NONE, Status};
@@ -18,6 +20,10 @@ use crate::socket::{self, Gone, Socket};
 
 /// Pause between attempts to reach a broker that is not there.
 const RETRY_AFTER_MS: u64 = 50;
+/// How long a broker that was silent once is waited for, and the first and longest pause before it is tried again.
+const SILENT_WITHIN_MS: u64 = 1_000;
+const SILENT_PAUSE_MS: u64 = 2_000;
+const SILENT_PAUSE_MOST_MS: u64 = 30_000;
 
 #[derive(Debug, Clone, Copy)]
 struct Lease {
@@ -82,6 +88,8 @@ pub(crate) struct Link {
     /// Of the last broker that answered; leaked when replaced.
     pages: AtomicPtr<Pages>,
     retry_at_ms: AtomicU64,
+    /// How often in a row the broker was there and did not answer.
+    silences: AtomicU32,
     /// Something was given back that the broker may not have taken in yet.
     returned: AtomicBool,
 }
@@ -110,6 +118,7 @@ impl Link {
             fd: AtomicI32::new(-1),
             pages: AtomicPtr::new(std::ptr::null_mut()),
             retry_at_ms: AtomicU64::new(0),
+            silences: AtomicU32::new(0),
             returned: AtomicBool::new(false),
         }
     }
@@ -291,8 +300,10 @@ impl Link {
 
     fn ask(&self, state: &mut State, request: Request, account: &Account) -> Result<Message, Gone> {
         let socket = self.connected(state, account)?;
+        let asked_at_ms = monotonic_ms();
         let answer = socket.send(request).and_then(|()| socket.receive());
         if answer.is_err() {
+            self.unanswered(asked_at_ms, socket::ANSWER_WITHIN_MS);
             self.disconnect(state);
         }
         answer
@@ -323,7 +334,14 @@ impl Link {
             return Err(Gone);
         }
         self.retry_at_ms.store(now + RETRY_AFTER_MS, Ordering::Relaxed);
-        let (socket, answer) = self.greet(&state.leases, account, along)?;
+        let silent = self.silences.load(Ordering::Relaxed) > 0;
+        let within_ms = if silent { SILENT_WITHIN_MS } else { socket::ANSWER_WITHIN_MS };
+        let greeted = self.greet(&state.leases, account, along, within_ms);
+        let (socket, answer) = greeted.inspect_err(|_| self.unanswered(now, within_ms))?;
+        if silent {
+            socket.wait_at_most(socket::ANSWER_WITHIN_MS)?;
+            self.silences.store(0, Ordering::Relaxed);
+        }
         self.fd.store(socket.raw(), Ordering::Release);
         state.socket = Some(socket);
         Ok(answer)
@@ -335,8 +353,9 @@ impl Link {
         leases: &BTreeMap<u64, Lease>,
         account: &Account,
         along: Option<Request>,
+        within_ms: u64,
     ) -> Result<(Socket, Option<Message>), Gone> {
-        let socket = Socket::connect(&self.path)?;
+        let socket = Socket::connect(&self.path, within_ms)?;
         socket.send(Request { nonce: self.nonce, ..Request::new(Op::Hello) })?;
         if let Some(along) = along {
             socket.send(along)?;
@@ -363,6 +382,20 @@ impl Link {
         self.pages.store(Box::into_raw(Box::new(pages)), Ordering::Release);
         account.show(self.pages());
         Ok((socket, answer))
+    }
+
+    /// An exchange that began at `asked_at_ms` failed. If the whole time went by, the broker is left alone for a while.
+    fn unanswered(&self, asked_at_ms: u64, within_ms: u64) {
+        let now = monotonic_ms();
+        if now.saturating_sub(asked_at_ms) < within_ms {
+            return;
+        }
+        let before = self.silences.fetch_add(1, Ordering::Relaxed);
+        if before == 0 {
+            log::warn("cuda: the broker does not answer: no donor memory until it does");
+        }
+        let pause = (SILENT_PAUSE_MS << before.min(8)).min(SILENT_PAUSE_MOST_MS);
+        self.retry_at_ms.store(now + pause, Ordering::Relaxed);
     }
 
     fn disconnect(&self, state: &mut State) {

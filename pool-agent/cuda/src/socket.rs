@@ -8,7 +8,7 @@ use std::path::Path;
 use tarn_protocol::broker_wire::{DONORS_MAX, Reply, Request};
 
 /// A broker that does not answer within this is treated as gone. Creating 20 GiB takes 0.1 s, and others may be in the queue.
-const ANSWER_WITHIN_SECONDS: i64 = 10;
+pub(crate) const ANSWER_WITHIN_MS: u64 = 10_000;
 /// Most descriptors a reply carries.
 const DESCRIPTORS_MAX: usize = DONORS_MAX;
 
@@ -33,7 +33,8 @@ fn identity(fd: RawFd) -> Option<(u64, u64)> {
 }
 
 impl Socket {
-    pub(crate) fn connect(path: &Path) -> Result<Self, Gone> {
+    /// `within_ms`: how long each answer is waited for.
+    pub(crate) fn connect(path: &Path, within_ms: u64) -> Result<Self, Gone> {
         let bytes = path.as_os_str().as_bytes();
         // SAFETY: an all-zero address is valid to fill in.
         let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
@@ -52,19 +53,7 @@ impl Socket {
             }
             OwnedFd::from_raw_fd(fd)
         };
-        let wait = libc::timeval { tv_sec: ANSWER_WITHIN_SECONDS, tv_usec: 0 };
-        for option in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
-            // SAFETY: the option value outlives the call and its length is stated.
-            unsafe {
-                libc::setsockopt(
-                    fd.as_raw_fd(),
-                    libc::SOL_SOCKET,
-                    option,
-                    (&raw const wait).cast(),
-                    libc::socklen_t::try_from(size_of::<libc::timeval>()).map_err(|_| Gone)?,
-                );
-            }
-        }
+        wait_at_most(&fd, within_ms)?;
         let length = libc::socklen_t::try_from(size_of::<libc::sockaddr_un>()).map_err(|_| Gone)?;
         loop {
             // SAFETY: the address is initialised and its length is stated.
@@ -77,6 +66,11 @@ impl Socket {
                 return Err(Gone);
             }
         }
+    }
+
+    /// From now on answers are waited for so long.
+    pub(crate) fn wait_at_most(&self, within_ms: u64) -> Result<(), Gone> {
+        wait_at_most(&self.fd, within_ms)
     }
 
     pub(crate) fn raw(&self) -> RawFd {
@@ -151,6 +145,26 @@ impl Socket {
         }
         Ok((Reply::from_bytes(packet), descriptors))
     }
+}
+
+fn wait_at_most(fd: &OwnedFd, within_ms: u64) -> Result<(), Gone> {
+    let wait = libc::timeval {
+        tv_sec: i64::try_from(within_ms / 1000).map_err(|_| Gone)?,
+        tv_usec: i64::try_from(within_ms % 1000 * 1000).map_err(|_| Gone)?,
+    };
+    for option in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
+        // SAFETY: the option value outlives the call and its length is stated.
+        unsafe {
+            libc::setsockopt(
+                fd.as_raw_fd(),
+                libc::SOL_SOCKET,
+                option,
+                (&raw const wait).cast(),
+                libc::socklen_t::try_from(size_of::<libc::timeval>()).map_err(|_| Gone)?,
+            );
+        }
+    }
+    Ok(())
 }
 
 impl Drop for Socket {

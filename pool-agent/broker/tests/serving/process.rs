@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use tarn_protocol::broker_wire::{Op, Request};
+use tarn_protocol::broker_wire::{Op, Request, Status};
 use tarn_protocol::pool_config::PoolConfig;
 use tarn_sim::Host;
 
@@ -12,6 +12,130 @@ use crate::bench_of_clients::{Client, config};
 
 fn artefacts() -> PathBuf {
     std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().to_owned()
+}
+
+/// A simulated host, a pool of its first card and `donors`, and the files of a broker.
+struct Site {
+    dir: tempfile::TempDir,
+    host: Host,
+}
+
+impl Site {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let host = Host::create(&dir.path().join("host"), "rtx4090-x8-seed", 1, &artefacts())
+            .expect("run `make build` first");
+        Self { dir, host }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A pool of two donors: the second card, and one that may not exist.
+    fn write_pool(&self, second: &str) {
+        let mut pool: PoolConfig = config(2, 1024);
+        pool.primary.uuid = self.host.gpus()[0].uuid.parse().unwrap();
+        pool.donors[0].uuid = self.host.gpus()[1].uuid.parse().unwrap();
+        pool.donors[1].uuid = second.parse().unwrap();
+        std::fs::write(self.at("pool.json"), serde_json::to_vec(&pool).unwrap()).unwrap();
+    }
+
+    /// The broker, with the driver and NVML found in these places.
+    fn broker(&self, driver: &std::path::Path, nvml: &std::path::Path) -> Command {
+        let mut broker = Command::new(env!("CARGO_BIN_EXE_tarn-broker"));
+        broker.arg("--config").arg(self.at("pool.json")).arg("--socket").arg(self.at("broker.sock"));
+        broker.arg("--state").arg(self.at("ledger.json")).arg("--nvml").arg(nvml);
+        broker.env_clear().env("LD_LIBRARY_PATH", driver).env("RUST_LOG", "warn").env("NO_COLOR", "1");
+        broker
+    }
+
+    /// How a broker that cannot start ends: at once, with one line that says why.
+    fn refused(&self, mut broker: Command, why: &[&str]) {
+        let start = std::time::Instant::now();
+        let output = broker.output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && start.elapsed().as_secs() < 10, "{told}");
+        assert!(output.stdout.is_empty(), "it never said that it is ready");
+        assert!(why.iter().all(|word| told.contains(word)) && !told.contains("panicked"), "{why:?}: {told}");
+        assert!(!self.at("broker.sock").exists(), "nobody is lured to a socket that nobody serves");
+    }
+}
+
+#[test]
+fn a_donor_that_the_driver_lacks_gives_nothing_and_is_named() {
+    let site = Site::new();
+    let absent = "GPU-00000000-0000-0000-0000-00000000dead";
+    site.write_pool(absent);
+    let nvml = site.host.lib_dir().join("libnvidia-ml.so.1");
+    let mut broker = site
+        .broker(&site.host.lib_dir(), &nvml)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(broker.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    let observer = tarn_broker::observer::Observer::connect(&site.at("broker.sock")).unwrap();
+    let capacities: Vec<u64> = observer.donors().iter().map(|donor| donor.capacity_bytes).collect();
+    assert_eq!(capacities, [1024 * (2 << 20), 0], "the page tells what there is");
+    let client = Client::hello(&site.at("broker.sock"), 1);
+    let of =
+        |donor: u32| client.ask(Request { bytes: 64 << 20, donor, ..Request::new(Op::Lease) }).unwrap().0;
+    assert_eq!(of(1).status, Status::OutOfMemory as u32);
+    assert!(of(0).ok());
+    let (reply, chunks) = client.ask(Request::new(Op::Probe)).unwrap();
+    assert_eq!((reply.ok(), reply.bytes, chunks.len()), (true, 1, 1), "only the first can be proven");
+    broker.kill().unwrap();
+    let told = std::io::read_to_string(broker.stderr.take().unwrap()).unwrap();
+    broker.wait().unwrap();
+    assert_eq!(told.matches(absent).count(), 1, "{told}");
+}
+
+#[test]
+fn what_keeps_a_broker_from_starting_is_one_clear_line() {
+    let site = Site::new();
+    site.write_pool(&site.host.gpus()[2].uuid);
+    let lib = site.host.lib_dir();
+    let nvml = lib.join("libnvidia-ml.so.1");
+    site.refused(site.broker(&site.at("nowhere"), &nvml), &["libcuda.so.1"]);
+    site.refused(site.broker(&lib, &site.at("nowhere")), &["NVML cannot be loaded"]);
+
+    std::fs::write(site.at("ledger.json"), "{\"leased\":").unwrap();
+    site.refused(site.broker(&lib, &nvml), &["ledger.json", "snapshot"]);
+    std::fs::remove_file(site.at("ledger.json")).unwrap();
+
+    std::fs::write(site.at("pool.json"), "{}").unwrap();
+    site.refused(site.broker(&lib, &nvml), &["pool.json"]);
+    std::fs::remove_file(site.at("pool.json")).unwrap();
+    site.refused(site.broker(&lib, &nvml), &["pool.json"]);
+}
+
+/// A driver of another world: a library of that name that lacks what a broker calls, or whose start fails.
+#[test]
+fn a_driver_that_is_none_is_told_and_not_waited_for() {
+    let site = Site::new();
+    site.write_pool(&site.host.gpus()[2].uuid);
+    let nvml = site.host.lib_dir().join("libnvidia-ml.so.1");
+    let old = "int cuInit(unsigned flags) { (void)flags; return 803; } int cuDeviceGetCount, cuDeviceGet, cuDeviceGetUuid_v2,
+        cuDeviceGetAttribute, cuMemCreate, cuMemRelease";
+    for (name, source, why) in [
+        ("empty", "int nothing;".to_owned(), "cuInit"),
+        ("old", format!("{old};"), "cuMemExportToShareableHandle"),
+        ("failing", format!("{old}, cuMemExportToShareableHandle;"), "803"),
+    ] {
+        let place = site.at(name);
+        std::fs::create_dir(&place).unwrap();
+        std::fs::write(place.join("driver.c"), source).unwrap();
+        let made = Command::new("cc")
+            .args(["-shared", "-fPIC", "-o"])
+            .arg(place.join("libcuda.so.1"))
+            .arg(place.join("driver.c"))
+            .status();
+        assert!(made.unwrap().success());
+        site.refused(site.broker(&place, &nvml), &[why]);
+    }
 }
 
 #[test]

@@ -47,3 +47,31 @@ fn an_observer_notices_that_its_broker_is_gone() {
     bench.serve(&config, tenants_like_us());
     assert!(Observer::connect(&bench.socket()).unwrap().alive());
 }
+
+/// The broker may not have noticed yet that the old connection is gone, and then notices.
+#[test]
+fn a_process_takes_its_leases_over_to_a_new_connection() {
+    let config = config(1, 8);
+    let bench = Bench::new(&config, tenants_like_us());
+    let observer = Observer::connect(&bench.socket()).unwrap();
+    let former = Client::hello(&bench.socket(), 77);
+    let lease = former.lease(3);
+    let claim =
+        Request { lease: lease.lease, bytes: lease.bytes, donor: lease.donor, ..Request::new(Op::Register) };
+    let thief = Client::hello(&bench.socket(), 78);
+    assert_eq!(thief.ask(claim).unwrap().0.status, Status::BadRequest as u32);
+    let inflated = Request { bytes: 4 * CHUNK_UNIT, ..claim };
+    let now = Client::hello(&bench.socket(), 77);
+    assert!(!now.ask(inflated).unwrap().0.ok());
+    assert!(now.ask(claim).unwrap().0.ok());
+    drop(former);
+    until("the old connection has gone", || observer.processes().len() == 2);
+    let donor = observer.donors()[0];
+    assert_eq!(
+        (donor.leased_bytes, donor.quarantined_bytes),
+        (3 * CHUNK_UNIT, 0),
+        "and took nothing with it"
+    );
+    drop(now);
+    until("the new one takes them", || observer.donors()[0].leased_bytes == 0);
+}

@@ -180,8 +180,13 @@ impl Rig {
 
     /// Tells the broker to look at its config again.
     pub fn resize_as_it_is(&self) {
+        self.signal_broker("HUP");
+    }
+
+    pub fn signal_broker(&self, name: &str) {
         let broker = self.broker.as_ref().unwrap().id().to_string();
-        assert!(Command::new("kill").args(["-HUP", &broker]).status().unwrap().success());
+        let sent = Command::new("kill").args([&format!("-{name}"), &broker]).status().unwrap();
+        assert!(sent.success());
     }
 
     /// SIGKILL, as the kernel does it when memory runs out.

@@ -138,6 +138,48 @@ fn a_broker_may_die_and_return_while_a_block_lives() {
     all_reclaimed(&rig);
 }
 
+/// A broker that is there and answers nothing: one long wait, then short and rare ones; and when it goes on, everything is as before.
+#[test]
+fn a_broker_that_stops_answering_costs_one_wait_and_no_memory() {
+    let rig = Rig::new(&Shape::default());
+    let hold = |bytes: Bytes| {
+        let mut holder = rig.spawn("dlopen", &["hold", &bytes.to_string()]);
+        holder.read_until("waiting");
+        holder
+    };
+    let mut holder = hold(Bytes::gib(40));
+    let observer = rig.observer();
+    let leased = || observer.donors().iter().map(|donor| donor.leased_bytes).sum::<u64>();
+    let held = leased();
+    rig.signal_broker("STOP");
+    let start = Instant::now();
+    for _ in 0..20 {
+        holder.ask("more");
+        assert_eq!(holder.number("more"), 2, "a clean out of memory");
+        holder.ask("check");
+        assert_eq!(holder.number("bad"), 0);
+    }
+    let waited = start.elapsed().as_secs();
+    assert!((9..20).contains(&waited), "{waited} s for twenty requests");
+    // One that starts now waits once, and sees the primary alone.
+    let late = hold(Bytes::gib(1));
+    assert!(late.number("free") < Bytes::gib(24).get());
+    rig.signal_broker("CONT");
+    until("the holder is back", || {
+        holder.ask("more");
+        holder.number("more") == 0
+    });
+    holder.ask("check");
+    assert_eq!((leased(), holder.number("bad")), (held, 0));
+    assert!(observer.donors().iter().all(|donor| donor.quarantined_bytes == 0));
+    for mut one in [holder, late] {
+        one.say("free");
+        one.end();
+    }
+    all_reclaimed(&rig);
+    assert!(rig.log().contains("the broker does not answer"), "{}", rig.log());
+}
+
 #[test]
 fn memory_freed_while_the_broker_was_away_is_free_when_it_returns() {
     let mut rig = Rig::new(&Shape::default());
