@@ -278,3 +278,58 @@ fn v11_the_resolver_substitutes_every_hooked_form_and_no_other() {
     }
     assert_eq!(rig.log(), "", "no form is new to the table");
 }
+
+/// A driver newer than the table: its new form of a covered call is passed on and told in the log, and everything else is as it was.
+#[test]
+fn a_newer_form_of_a_call_is_passed_on_and_told() {
+    const SHIM: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <string.h>
+static int newer(void) { return 0; }
+int cuGetProcAddress_v2(const char *name, void **at, int version, unsigned long long flags, int *status) {
+  if (name && at && version >= 15000 && !strcmp(name, "cuMemAlloc")) { *at = (void *)newer; if (status) *status = 0; return 0; }
+  int (*next)(const char *, void **, int, unsigned long long, int *) = dlsym(RTLD_NEXT, "cuGetProcAddress_v2");
+  return next(name, at, version, flags, status);
+}
+"#;
+    let rig = Rig::new(&Shape::default());
+    let (source, real) = (rig.instance.join("newer.c"), rig.lib().join("libcuda-real.so.1"));
+    std::fs::write(&source, SHIM).unwrap();
+    std::fs::remove_file(&real).unwrap();
+    // Linked against a name of its own, since the driver's is the stand-in's too; at run time the simulated driver lies there.
+    let inner = rig.lib().join("libinner.so");
+    let compile = |arguments: &[&std::ffi::OsStr]| {
+        let mut cc = Command::new("cc");
+        assert!(
+            cc.args(["-shared", "-fPIC", "-Wl,--no-as-needed", "-o"])
+                .args(arguments)
+                .status()
+                .unwrap()
+                .success()
+        );
+    };
+    compile(&[inner.as_ref(), "-Wl,-soname,libinner.so".as_ref()]);
+    compile(&[real.as_ref(), source.as_ref(), inner.as_ref()]);
+    std::fs::remove_file(&inner).unwrap();
+    std::os::unix::fs::symlink(rig.host.lib_dir().join("libcuda.so.1"), &inner).unwrap();
+    let forms = rig.instance.join("forms");
+    std::fs::write(&forms, "cuMemAlloc 15000 plain\ncuMemAlloc 3020 plain\ncuMemAlloc 15000 plain\n")
+        .unwrap();
+    let mut asks = Command::new(crate::rig::tenant(false));
+    asks.args(["dlopen", "symbols"]).arg(rig.lib().join("libcuda.so.1")).env_clear();
+    asks.env("LD_LIBRARY_PATH", rig.lib()).stdin(std::fs::File::open(&forms).unwrap());
+    let output = asks.output().unwrap();
+    let told = String::from_utf8(output.stdout).unwrap();
+    let owners: Vec<&str> = told
+        .lines()
+        .filter(|line| line.contains(" result 0 "))
+        .filter_map(|line| line.rsplit(' ').next())
+        .collect();
+    assert_eq!(owners, ["driver", "standin", "driver"], "{told}");
+    let log = rig.log();
+    assert_eq!(log.matches("degraded: this driver has a newer form of cuMemAlloc").count(), 2, "{log}");
+    let mut tenant = rig.spawn("dlopen", &["see"]);
+    tenant.end();
+    assert_eq!(tenant.number("total"), rig.config.total_bytes().get());
+}
