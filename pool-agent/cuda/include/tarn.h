@@ -26,10 +26,11 @@ enum tarn_flags {
   TARN_SPILLED = 1, /* a stitched block: its parts are below. Otherwise one the driver placed whole on the primary */
   TARN_PINNED = 2,  /* existed when a capture or graph was made: is never moved */
   TARN_SHARED = 4,  /* other processes may open it: is never moved */
-  TARN_OPENED = 8   /* another process's block: that one is charged for it */
+  TARN_OPENED = 8,  /* another process's block: that one is charged for it */
+  TARN_MAPPED = 16  /* a handle of the virtual memory interface (PyTorch's expandable segments), where it is mapped */
 };
 
-/* Where a block's bytes are, or (address 0) all of this process's. What is known of heat is what the allocator knows: age, size and
+/* Where a block's bytes are, or a mapped handle's, or (address 0) all of this process's. What is known of heat is what the allocator knows: age, size and
  * hint. Kernels and copies are not watched, since that would cost every one of them. */
 typedef struct {
   uint32_t size;      /* set by the caller: sizeof(tarn_residency_t) */

@@ -14,7 +14,7 @@ import contextlib
 import ctypes
 
 PLACEMENTS = {"default": 0, "hot": 1, "cold": 2, "interleave": 3, "balanced": 4}
-FLAGS = {"spilled": 1, "pinned": 2, "shared": 4, "opened": 8}
+FLAGS = {"spilled": 1, "pinned": 2, "shared": 4, "opened": 8, "mapped": 16}
 
 
 class PoolError(RuntimeError):

@@ -18,6 +18,7 @@ const SPILLED: u32 = 1;
 const PINNED: u32 = 2;
 const SHARED: u32 = 4;
 const OPENED: u32 = 8;
+const MAPPED: u32 = 16;
 
 /// `tarn_residency_t`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -103,8 +104,29 @@ fn of_block(pool: &Pool, at: DevicePtr) -> Result<Residency, Code> {
         (None, Some(bytes)) => {
             Ok(Residency { start: at, bytes, local_bytes: bytes, segments: 1, ..Residency::default() })
         }
-        (None, None) => Err(INVALID_VALUE),
+        (None, None) => of_mapping(pool, at).ok_or(INVALID_VALUE),
     }
+}
+
+/// A handle of the virtual memory interface, where it is mapped: all of it, if it lies on several cards.
+fn of_mapping(pool: &Pool, at: DevicePtr) -> Option<Residency> {
+    let spread = pool.compounds().around(at).map(|around| (around.start, around.bytes));
+    let handles = pool.handles();
+    let (start, bytes) = spread.or_else(|| handles.around(at).map(|(start, bytes, _)| (start, bytes)))?;
+    let mut told = Residency { flags: MAPPED, start, bytes, ..Residency::default() };
+    for (place, bytes) in handles.mappings(start, bytes) {
+        let (_, _, memory) = handles.around(place)?;
+        told.segments += 1;
+        if memory.lease.is_none() {
+            told.local_bytes += bytes;
+            continue;
+        }
+        told.donor_bytes += bytes;
+        if let Some(sum) = told.of_donor.get_mut(memory.donor) {
+            *sum += bytes;
+        }
+    }
+    Some(told)
 }
 
 /// `host` is the place of the host tier.
@@ -212,8 +234,14 @@ mod tests {
         let header = include_str!("../include/tarn.h");
         assert!(header.contains(&format!("#define TARN_ABI_VERSION {ABI_VERSION}\n")));
         assert!(header.contains(&format!("of_donor[{DONORS}]")));
-        for (name, bit) in [("SPILLED", SPILLED), ("PINNED", PINNED), ("SHARED", SHARED), ("OPENED", OPENED)]
-        {
+        let flags = [
+            ("SPILLED", SPILLED),
+            ("PINNED", PINNED),
+            ("SHARED", SHARED),
+            ("OPENED", OPENED),
+            ("MAPPED", MAPPED),
+        ];
+        for (name, bit) in flags {
             assert!(header.contains(&format!("TARN_{name} = {bit}")), "{name}");
         }
     }

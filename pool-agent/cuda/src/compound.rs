@@ -4,6 +4,9 @@
 //! and on donors; whoever maps the handle maps them all, one behind the other. Parts are entries of [`crate::handles`] like any other
 //! allocation, so each is charged until its last handle and its last mapping go. What no driver can do with several allocations at once, a
 //! descriptor of them or a mapping of a part, is refused.
+//!
+//! A handle that lies on a donor only because it looked like a model's has such a number too, with one part, so that memory of the primary can
+//! take the part's place before anybody used it (see `entry::opening`). It is otherwise treated as the driver's own.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,6 +23,8 @@ pub(crate) struct Around {
     pub(crate) handle: Handle,
     /// The mapping's own, for those who tell buffers apart.
     pub(crate) id: u64,
+    /// Whether it has several parts.
+    pub(crate) spread: bool,
 }
 
 /// Mappings on their way out: where each starts, of which handle, its id.
@@ -41,6 +46,9 @@ struct Compound {
     /// Handle types, and reach of network cards, as the tenant asked for them.
     wanted: (i32, u8),
     mappings: u32,
+    spread: bool,
+    /// A descriptor of it is out: its memory stays what it is.
+    exported: bool,
 }
 
 #[derive(Debug, Default)]
@@ -57,7 +65,10 @@ impl Compounds {
         let handle = FIRST + self.made * 0x10;
         let bytes = parts.iter().map(|part| part.bytes).sum();
         let wanted = (wanted.handle_types, wanted.rdma_capable);
-        self.known.insert(handle, Compound { references: vec![parts], bytes, wanted, mappings: 0 });
+        let spread = parts.len() > 1;
+        let compound =
+            Compound { references: vec![parts], bytes, wanted, mappings: 0, spread, exported: false };
+        self.known.insert(handle, compound);
         handle
     }
 
@@ -83,8 +94,8 @@ impl Compounds {
     /// The mapping that `at` lies in.
     pub(crate) fn around(&self, at: DevicePtr) -> Option<Around> {
         let (&start, &(handle, id)) = self.mapped.range(..=at).next_back()?;
-        let bytes = self.known.get(&handle)?.bytes;
-        (at - start < bytes).then_some(Around { start, bytes, handle, id })
+        let &Compound { bytes, spread, .. } = self.known.get(&handle)?;
+        (at - start < bytes).then_some(Around { start, bytes, handle, id, spread })
     }
 
     /// Another reference to a handle, by these handles of its parts.
@@ -101,10 +112,42 @@ impl Compounds {
         Some(parts)
     }
 
+    /// The only part of a handle that has one, of which a descriptor is about to be given.
+    pub(crate) fn exporting(&mut self, handle: Handle) -> Option<Handle> {
+        let compound = self.known.get_mut(&handle).filter(|compound| !compound.spread)?;
+        let part = compound.references.last()?.first()?.handle;
+        compound.exported = true;
+        Some(part)
+    }
+
+    /// The handle that is mapped at `at` and its only part, if nobody but that mapping and its one holder knows of them.
+    pub(crate) fn exchangeable(&self, at: DevicePtr) -> Option<(Handle, Part)> {
+        let Around { start, handle, .. } = self.around(at)?;
+        let compound = self.known.get(&handle)?;
+        let alone = !compound.spread && !compound.exported && compound.mappings == 1;
+        match compound.references.as_slice() {
+            [parts] if alone && start == at => Some((handle, *parts.first()?)),
+            _ => None,
+        }
+    }
+
+    /// Other memory has taken the place of a handle's only part. False: the handle was given back meanwhile, or a descriptor of it given.
+    pub(crate) fn exchanged(&mut self, handle: Handle, old: Part, new: Part) -> bool {
+        let compound = self.known.get_mut(&handle).filter(|compound| !compound.exported);
+        match compound.map(|compound| compound.references.as_mut_slice()) {
+            Some([parts]) if *parts == [old] => {
+                parts[0] = new;
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Whether a range cuts through a mapping: such a one can only go whole.
     pub(crate) fn cuts(&self, at: DevicePtr, bytes: u64) -> bool {
         let end = at.saturating_add(bytes);
-        let inside = |place: DevicePtr| self.around(place).is_some_and(|around| around.start < place);
+        let inside =
+            |place: DevicePtr| self.around(place).is_some_and(|around| around.spread && around.start < place);
         inside(at) || (end > at && inside(end))
     }
 
@@ -158,7 +201,10 @@ mod tests {
         compounds.mapped(100, handle, 3);
         assert_eq!(compounds.release(handle), Some(two()));
         assert_eq!((compounds.release(handle), compounds.parts(handle)), (None, None));
-        assert_eq!(compounds.around(139), Some(Around { start: 100, bytes: 40, handle, id: 3 }));
+        assert_eq!(
+            compounds.around(139),
+            Some(Around { start: 100, bytes: 40, handle, id: 3, spread: true })
+        );
         assert_eq!((compounds.around(140), compounds.around(99)), (None, None));
         let again = vec![Part { handle: 8, bytes: 30 }, Part { handle: 9, bytes: 10 }];
         compounds.retained(compounds.around(120).unwrap().handle, again.clone());
@@ -171,6 +217,30 @@ mod tests {
         compounds.unmap_done(&going);
         assert_eq!(compounds.release(handle), Some(again));
         assert!(compounds.known.is_empty() && compounds.mapped.is_empty());
+    }
+
+    #[test]
+    fn a_part_is_exchanged_while_one_holder_and_one_mapping_know_it() {
+        let one = |handle| Part { handle, bytes: 40 };
+        let mut compounds = Compounds::default();
+        let handle = compounds.create(vec![one(5)], &AllocationProp::LOCAL);
+        assert_eq!(compounds.exchangeable(100), None);
+        compounds.mapped(100, handle, 0);
+        assert_eq!(compounds.exchangeable(100), Some((handle, one(5))));
+        assert_eq!(compounds.exchangeable(101), None);
+        assert!(compounds.exchanged(handle, one(5), one(6)) && !compounds.exchanged(handle, one(5), one(7)));
+        compounds.mapped(200, handle, 0);
+        assert_eq!(compounds.exchangeable(100), None, "mapped twice");
+        let going = compounds.unmapping(200, 40);
+        compounds.unmap_done(&going);
+        assert_eq!(compounds.exporting(handle), Some(6));
+        assert_eq!(compounds.exchangeable(100), None, "somebody has a descriptor");
+        assert!(!compounds.exchanged(handle, one(6), one(7)));
+        assert!(!compounds.cuts(110, 10), "the driver refuses that by itself");
+        assert_eq!(compounds.release(handle), Some(vec![one(6)]));
+        let spread = compounds.create(two(), &AllocationProp::LOCAL);
+        compounds.mapped(300, spread, 0);
+        assert_eq!((compounds.exporting(spread), compounds.exchangeable(300)), (None, None));
     }
 
     #[test]

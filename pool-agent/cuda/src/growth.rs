@@ -8,6 +8,9 @@
 //! * A request is *large* from the policy's size on, or when live requests of just its size since the last pause make a quarter of the
 //!   reserve: a model that is taken in handles of 20 MiB or in layers of 32 MiB is a large request, made piece by piece. Below 2 MiB
 //!   nothing is large.
+//! * Handles of the virtual memory interface come one by one, whatever they are for, and one size tells nothing of that (20 MiB in PyTorch's
+//!   expandable segments). What is opened to the device at once is the *burst* that somebody asked for. One that is not large, by the same
+//!   rules, is brought to the primary before it is opened, when its handles were taken for a model's (see `entry::opening`).
 //! * *Loading* ends with a pause: four times the mean time between its large requests, at least a tenth of a second, at most ten; or
 //!   by the program's word (`tarn_loaded`).
 //! * After a pause, a burst of large requests may take half of what is left of the reserve, and never its last quarter. One that does not
@@ -48,6 +51,8 @@ pub(crate) struct Growth {
     gaps: (u64, u64),
     /// Bytes that requests below the large size took in this burst and that live, by size; the latest last.
     sizes: Vec<(u64, u64)>,
+    /// Bytes of handles that were opened in this burst and that live, by how many at once; the latest last.
+    opened: Vec<(u64, u64)>,
     /// Short-lived sizes and how often they may still use the reserve; the latest last.
     short_lived: Vec<(u64, u8)>,
 }
@@ -64,6 +69,11 @@ fn entry<T: Default>(entries: &mut Vec<(u64, T)>, size: u64) -> &mut T {
     }
     let last = entries.len() - 1;
     &mut entries[last].1
+}
+
+/// What requests of one size may take as small ones. A policy under which nothing is large has no runs either.
+fn run_bytes(rules: Rules) -> u64 {
+    rules.large_bytes.max(rules.reserve_bytes / QUARTER)
 }
 
 impl Growth {
@@ -101,6 +111,24 @@ impl Growth {
     pub(crate) fn pause(&mut self) {
         self.stage = Stage::Late { keep_bytes: None };
         self.sizes.clear();
+        self.opened.clear();
+    }
+
+    /// Handles of `bytes` in all are opened at once: whether that is a small request.
+    pub(crate) fn opens_small(&mut self, bytes: u64, rules: Rules) -> bool {
+        if bytes >= rules.large_bytes {
+            return false;
+        }
+        let taken = entry(&mut self.opened, bytes);
+        *taken = taken.saturating_add(bytes);
+        *taken <= run_bytes(rules)
+    }
+
+    /// A handle that was opened with `burst_bytes` is gone.
+    pub(crate) fn closed(&mut self, burst_bytes: u64, bytes: u64) {
+        if let Some((_, taken)) = self.opened.iter_mut().find(|(size, _)| *size == burst_bytes) {
+            *taken = taken.saturating_sub(bytes);
+        }
     }
 
     /// A block is freed.
@@ -138,11 +166,9 @@ impl Growth {
         if bytes >= rules.large_bytes {
             return true;
         }
-        // A policy under which nothing is large has no runs either.
-        let run_bytes = rules.large_bytes.max(rules.reserve_bytes / QUARTER);
         let taken = entry(&mut self.sizes, bytes);
         *taken = taken.saturating_add(bytes);
-        *taken > run_bytes
+        *taken > run_bytes(rules)
     }
 }
 

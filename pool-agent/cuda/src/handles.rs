@@ -13,10 +13,14 @@ pub(crate) struct Memory {
     pub(crate) bytes: u64,
     /// The broker's number for a donor chunk; `None` for local memory.
     pub(crate) lease: Option<u64>,
+    /// The donor of such a chunk, by its index.
+    pub(crate) donor: usize,
     /// The handle types that the tenant asked for.
     pub(crate) handle_types: i32,
     /// Whether the tenant asked that network cards may reach it.
     pub(crate) rdma_capable: u8,
+    /// Bytes that were opened to the device in one call with it, for the first time; 0 before that.
+    pub(crate) burst_bytes: u64,
 }
 
 #[derive(Debug)]
@@ -103,6 +107,39 @@ impl Handles {
         inside.map(|(&start, mapped)| (start, mapped.bytes)).collect()
     }
 
+    /// The mapping that `at` lies in, and its memory.
+    pub(crate) fn around(&self, at: DevicePtr) -> Option<(DevicePtr, u64, Memory)> {
+        let (&start, mapped) = self.mappings.range(..=at).next_back()?;
+        let memory = self.entries.get(&mapped.memory)?.memory;
+        (at - start < mapped.bytes).then_some((start, mapped.bytes, memory))
+    }
+
+    /// A range is opened to the device. If whole mappings fill it and none of them was open before, they are one burst: where each is, and its
+    /// memory.
+    pub(crate) fn opening(&mut self, at: DevicePtr, bytes: u64) -> Option<Vec<(DevicePtr, Memory)>> {
+        let inside = self.mappings.range(at..at.checked_add(bytes)?);
+        let inside: Vec<_> = inside.map(|(&start, mapped)| (start, *mapped)).collect();
+        let fill: u64 = inside.iter().map(|(_, mapped)| mapped.bytes).sum();
+        let fresh = |id: &u64| self.entries.get(id).is_some_and(|entry| entry.memory.burst_bytes == 0);
+        if fill != bytes || !inside.iter().all(|(_, mapped)| fresh(&mapped.memory)) {
+            return None;
+        }
+        let burst = inside.into_iter().filter_map(|(start, mapped)| {
+            let entry = self.entries.get_mut(&mapped.memory)?;
+            entry.memory.burst_bytes = bytes;
+            Some((start, entry.memory))
+        });
+        Some(burst.collect())
+    }
+
+    /// The memory behind a handle is a part of a burst.
+    pub(crate) fn belongs_to_burst(&mut self, handle: Handle, burst_bytes: u64) {
+        let entry = self.by_handle.get(&handle).and_then(|(id, _)| self.entries.get_mut(id));
+        if let Some(entry) = entry {
+            entry.memory.burst_bytes = burst_bytes;
+        }
+    }
+
     /// The mappings inside a range are about to go.
     pub(crate) fn unmapping(&mut self, at: DevicePtr, bytes: u64) -> Unmapped {
         let end = at.saturating_add(bytes);
@@ -150,7 +187,8 @@ pub(crate) struct Unmapped(Vec<(DevicePtr, Mapped)>);
 mod tests {
     use super::*;
 
-    const MEMORY: Memory = Memory { bytes: 10, lease: Some(4), handle_types: 0, rdma_capable: 0 };
+    const MEMORY: Memory =
+        Memory { bytes: 10, lease: Some(4), donor: 0, handle_types: 0, rdma_capable: 0, burst_bytes: 0 };
 
     #[test]
     fn the_charge_ends_with_the_last_handle_and_the_last_mapping() {
@@ -158,6 +196,8 @@ mod tests {
         handles.created(1, MEMORY);
         handles.mapped(100, 10, 1);
         handles.mapped(200, 10, 1);
+        assert_eq!(handles.around(209), Some((200, 10, MEMORY)));
+        assert_eq!((handles.around(210), handles.around(99)), (None, None));
         let released = handles.releasing(1).unwrap();
         assert_eq!(handles.release_done(&released), None);
         let first = handles.unmapping(100, 10);
@@ -168,6 +208,21 @@ mod tests {
         let released = handles.releasing(7).unwrap();
         assert_eq!(handles.release_done(&released), Some(MEMORY));
         assert!(handles.releasing(7).is_none());
+    }
+
+    #[test]
+    fn what_is_opened_at_once_for_the_first_time_is_one_burst() {
+        let mut handles = Handles::default();
+        for at in 1..4 {
+            handles.created(at, MEMORY);
+            handles.mapped(at * 10, 10, at);
+        }
+        assert_eq!(handles.opening(10, 15), None, "a part of a mapping");
+        assert_eq!(handles.opening(5, 15), None, "addresses without memory");
+        let burst = Memory { burst_bytes: 20, ..MEMORY };
+        assert_eq!(handles.opening(10, 20), Some(vec![(10, burst), (20, burst)]));
+        assert_eq!(handles.opening(10, 30), None, "some of it was open before");
+        assert_eq!(handles.opening(30, 10).map(|burst| burst.len()), Some(1));
     }
 
     #[test]

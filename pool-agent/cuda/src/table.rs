@@ -8,9 +8,10 @@ use std::ffi::{c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::abi::{
-    AllocationProp, Code, Device, DevicePtr, Handle, IpcHandle, NOT_FOUND, Opaque, PoolPropsHead, UNKNOWN,
+    AccessDesc, AllocationProp, Code, Device, DevicePtr, Handle, IpcHandle, NOT_FOUND, Opaque, PoolPropsHead,
+    UNKNOWN,
 };
-use crate::entry::{alloc, capture, context, device, ipc, pointer, resolver, stream_ordered, vmm};
+use crate::entry::{alloc, capture, context, device, ipc, opening, pointer, resolver, stream_ordered, vmm};
 use crate::real::{Symbol, c_name};
 
 /// What is known of an intercepted symbol.
@@ -111,6 +112,8 @@ intercept! {
     ["cuMemMap" 10020 plain]
     cuMemMap(at: DevicePtr, bytes: usize, offset: usize, handle: Handle, flags: u64) => vmm::map;
     ["cuMemUnmap" 10020 plain] cuMemUnmap(at: DevicePtr, bytes: usize) => vmm::unmap;
+    ["cuMemSetAccess" 10020 plain]
+    cuMemSetAccess(at: DevicePtr, bytes: usize, access: *const AccessDesc, count: usize) => opening::set_access;
     ["cuMemExportToShareableHandle" 10020 plain]
     cuMemExportToShareableHandle(shareable: *mut c_void, handle: Handle, kind: i32, flags: u64) => vmm::export;
     ["cuMemGetAllocationPropertiesFromHandle" 10020 plain]

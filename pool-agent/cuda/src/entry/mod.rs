@@ -5,6 +5,7 @@ pub(crate) mod capture;
 pub(crate) mod context;
 pub(crate) mod device;
 pub(crate) mod ipc;
+pub(crate) mod opening;
 pub(crate) mod pointer;
 pub(crate) mod resolver;
 pub(crate) mod stream_ordered;

@@ -30,8 +30,8 @@ enum Whole {
 
 impl Whole {
     fn around(at: DevicePtr) -> Option<Self> {
-        let handle = || Some(Self::Handle(pool::current()?.compounds().around(at)?));
-        spilled(at).map(Self::Block).or_else(handle)
+        let handle = || pool::current()?.compounds().around(at).filter(|around| around.spread);
+        spilled(at).map(Self::Block).or_else(|| Some(Self::Handle(handle()?)))
     }
 
     fn extent(&self) -> (DevicePtr, u64) {

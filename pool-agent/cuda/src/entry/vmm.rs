@@ -74,7 +74,7 @@ pub(crate) unsafe fn create(
     }
 }
 
-fn size(bytes: u64) -> usize {
+pub(super) fn size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
@@ -112,7 +112,8 @@ unsafe fn spread(
             Place::Donor(donor) => match borrow(pool, donor, segment.bytes, chunk_for(wanted)) {
                 Ok(chunk) => {
                     part = chunk.handle;
-                    pool.handles().created(part, remembered(wanted, segment.bytes, Some(chunk.lease)));
+                    pool.handles()
+                        .created(part, remembered(wanted, segment.bytes, Some((chunk.lease, donor))));
                     SUCCESS
                 }
                 Err(code) => code,
@@ -150,7 +151,7 @@ fn undo(pool: &Pool, parts: Vec<Part>) {
 }
 
 /// As [`local`], for a part.
-fn local_part(
+pub(super) fn local_part(
     pool: &Pool,
     part: *mut Handle,
     bytes: u64,
@@ -162,7 +163,7 @@ fn local_part(
 }
 
 /// One reference of one driver handle goes.
-fn release_one(pool: &Pool, handle: Handle) -> Code {
+pub(super) fn release_one(pool: &Pool, handle: Handle) -> Code {
     let releasing = pool.handles().releasing(handle);
     // SAFETY: the handle is one that the driver gave.
     let code = unsafe { real::mem_release(handle) };
@@ -188,8 +189,11 @@ fn chunk_for(prop: &AllocationProp) -> Want {
     if prop.rdma_capable == 0 { Want::Exactly } else { Want::ExactlyRdma }
 }
 
-fn remembered(wanted: &AllocationProp, bytes: u64, lease: Option<u64>) -> Memory {
-    Memory { bytes, lease, handle_types: wanted.handle_types, rdma_capable: wanted.rdma_capable }
+/// `lent`: the broker's number for a donor's chunk, and the donor.
+fn remembered(wanted: &AllocationProp, bytes: u64, lent: Option<(u64, usize)>) -> Memory {
+    let AllocationProp { handle_types, rdma_capable, .. } = *wanted;
+    let (lease, donor) = (lent.map(|(lease, _)| lease), lent.map_or(0, |(_, donor)| donor));
+    Memory { bytes, lease, donor, handle_types, rdma_capable, burst_bytes: 0 }
 }
 
 /// Tries the cards in the order of the policy.
@@ -211,10 +215,18 @@ unsafe fn placed(
             Place::Local => local(),
             Place::Donor(donor) => match borrow(pool, donor, bytes, chunk_for(wanted)) {
                 Ok(chunk) => {
-                    let memory = remembered(wanted, bytes, Some(chunk.lease));
+                    let memory = remembered(wanted, bytes, Some((chunk.lease, donor)));
                     pool.handles().created(chunk.handle, memory);
+                    // Taken for a model's because many came: what it is for is seen when it is opened.
+                    let may_come_near =
+                        rules.watched && rules.large_bytes == 0 && bytes < pool.rules.large_bytes;
+                    let number = if may_come_near {
+                        pool.compounds().create(vec![Part { handle: chunk.handle, bytes }], wanted)
+                    } else {
+                        chunk.handle
+                    };
                     // SAFETY: the caller checked that the out-pointer is not null.
-                    unsafe { *handle = chunk.handle };
+                    unsafe { *handle = number };
                     SUCCESS
                 }
                 Err(code) => code,
@@ -251,6 +263,7 @@ unsafe fn local(
 /// The charge of memory that nothing in this process holds any more.
 fn end(pool: &Pool, memory: Memory) {
     pool.shrunk(memory.bytes);
+    pool.growth().closed(memory.burst_bytes, memory.bytes);
     match memory.lease {
         Some(lease) => pool.link.release(lease, &pool.account),
         None => pool.return_local(memory.bytes),
@@ -318,31 +331,32 @@ pub(crate) unsafe fn map(
     flags: u64,
 ) -> Code {
     let compound = pool::current().and_then(|pool| Some((pool, pool.compounds().parts(handle)?.to_vec())));
+    let mut driver_handle = handle;
     if let Some((pool, parts)) = compound {
-        return map_parts(pool, at, (bytes as u64, offset, flags), handle, &parts);
+        let whole =
+            offset == 0 && flags == 0 && bytes as u64 == parts.iter().map(|part| part.bytes).sum::<u64>();
+        match parts.as_slice() {
+            // The driver's answer to what is odd stands.
+            [only] if !whole => driver_handle = only.handle,
+            parts if whole => return map_parts(pool, at, handle, parts),
+            _ => {
+                log::warn("cuda: a handle over several cards can only be mapped whole");
+                return INVALID_VALUE;
+            }
+        }
     }
     // SAFETY: passed on.
-    let code = unsafe { real(at, bytes, offset, handle, flags) };
+    let code = unsafe { real(at, bytes, offset, driver_handle, flags) };
     if code == SUCCESS
         && let Some(pool) = pool::current()
     {
-        pool.handles().mapped(at, bytes as u64, handle);
+        pool.handles().mapped(at, bytes as u64, driver_handle);
     }
     code
 }
 
 /// Maps all parts of a handle, one behind the other, or none.
-fn map_parts(
-    pool: &Pool,
-    at: DevicePtr,
-    (bytes, offset, flags): (u64, usize, u64),
-    handle: Handle,
-    parts: &[Part],
-) -> Code {
-    if offset != 0 || flags != 0 || bytes != parts.iter().map(|part| part.bytes).sum::<u64>() {
-        log::warn("cuda: a handle over several cards can only be mapped whole");
-        return INVALID_VALUE;
-    }
+fn map_parts(pool: &Pool, at: DevicePtr, handle: Handle, parts: &[Part]) -> Code {
     let mut place = at;
     for (index, part) in parts.iter().enumerate() {
         // SAFETY: the driver checks the range; the handle is ours and of this size.
@@ -362,11 +376,12 @@ fn map_parts(
 }
 
 /// Unmaps exactly one mapping of the driver's.
-fn unmap_one(pool: &Pool, at: DevicePtr, bytes: u64) {
+pub(super) fn unmap_one(pool: &Pool, at: DevicePtr, bytes: u64) -> Code {
     let unmapping = pool.handles().unmapping(at, bytes);
     // SAFETY: a range that was mapped so.
     let code = unsafe { real::mem_unmap(at, size(bytes)) };
     settle_unmapping(pool, unmapping, code);
+    code
 }
 
 fn settle_unmapping(pool: &Pool, unmapping: Unmapped, code: Code) {
@@ -413,9 +428,15 @@ pub(crate) unsafe fn export(
     kind: i32,
     flags: u64,
 ) -> Code {
-    if pool::current().is_some_and(|pool| pool.compounds().parts(handle).is_some()) {
-        // No descriptor stands for several allocations: callers take their fallback.
-        return NOT_SUPPORTED;
+    let mut handle = handle;
+    if let Some(pool) = pool::current() {
+        let mut compounds = pool.compounds();
+        match (compounds.exporting(handle), compounds.parts(handle)) {
+            (Some(part), _) => handle = part,
+            // No descriptor stands for several allocations: callers take their fallback.
+            (None, Some(_)) => return NOT_SUPPORTED,
+            (None, None) => {}
+        }
     }
     let known = pool::current().and_then(|pool| Some((pool, pool.handles().of(handle)?)));
     let lease = known.and_then(|(pool, memory)| Some((pool, memory, memory.lease?)));

@@ -55,6 +55,21 @@ fn requests_of_one_size_are_large_together() {
 }
 
 #[test]
+fn handles_that_are_opened_at_once_are_one_request() {
+    let mut growth = Growth::default();
+    assert!(!growth.opens_small(140 * MIB, RULES) && !growth.opens_small(64 * MIB, RULES));
+    assert!(growth.opens_small(40 * MIB, RULES));
+    let small = (0..40).take_while(|_| growth.opens_small(20 * MIB, RULES)).count();
+    assert_eq!(small, 12, "a quarter of the reserve, of one size");
+    assert!(growth.opens_small(40 * MIB, RULES), "another size is counted for itself");
+    growth.closed(20 * MIB, 20 * MIB);
+    growth.closed(20 * MIB, 20 * MIB);
+    assert!(growth.opens_small(20 * MIB, RULES), "what is gone does not count");
+    growth.pause();
+    assert!(growth.opens_small(20 * MIB, RULES));
+}
+
+#[test]
 fn after_a_pause_a_burst_takes_half_of_what_is_left_and_never_the_last_quarter() {
     let mut growth = Growth::default();
     let mut now = load(&mut growth, 128 * MIB, 10);
