@@ -26,6 +26,8 @@ mod wire;
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 /// Looks again and again, for at most `seconds`.
 #[track_caller]
 fn eventually<T, L>(what: &str, seconds: u64, look: L) -> impl Future<Output = T>
@@ -44,5 +46,16 @@ where
             }
         });
         found.await.unwrap_or_else(|_| panic!("{place}: {what}, not within {seconds} s"))
+    }
+}
+
+/// Every item of a list, page by page.
+async fn every_item(path: &str, get: impl AsyncFn(String) -> Value) -> Vec<Value> {
+    let (mut items, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = get(format!("{path}?limit=100{cursor}")).await;
+        items.extend(page["items"].as_array().unwrap().iter().cloned());
+        let Some(next) = page["next_cursor"].as_str() else { return items };
+        cursor = format!("&cursor={next}");
     }
 }

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use super::chaos::Dice;
 use super::control_plane::ControlPlane;
 use super::customer::Customer;
-use super::eventually;
+use super::{eventually, every_item};
 use crate::database::Fresh;
 use crate::harness::Got;
 
@@ -181,9 +181,7 @@ async fn survive(database_url: Option<String>) {
         provider.deliver(&control_plane.url(), &mut dice).await;
         let top_ups = eventually("every payment to be decided", 90, async || {
             provider.deliver(&control_plane.url(), &mut Dice::new(1)).await;
-            let list = customer.get("/v1/wallet/topups?limit=100").await;
-            let items = list["items"].as_array().unwrap().clone();
-            assert!(list["next_cursor"].is_null() && items.len() < 100, "the test reads one page");
+            let items = every_item("/v1/wallet/topups", async |page| customer.get(&page).await).await;
             let automatic = items.iter().filter(|item| item["cause"] == "auto");
             let settled = automatic.filter(|item| item["state"] == "settled").count();
             (i64::try_from(settled).unwrap() == AUTOMATIC_A_DAY).then_some(items)
@@ -193,8 +191,7 @@ async fn survive(database_url: Option<String>) {
         assert_eq!(top_ups.len(), asked + automatic, "one payment for each call, however often it was made");
         // One whose order was answered with a fault is tried again after a minute.
         eventually("every refund to be paid", 150, async || {
-            let list = customer.get("/v1/refunds?limit=100").await;
-            let items = list["items"].as_array().unwrap();
+            let items = every_item("/v1/refunds", async |page| customer.get(&page).await).await;
             items.iter().all(|item| item["state"] == "settled").then_some(())
         })
         .await;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tarn_billing::money::Micros;
 
+use super::super::every_item;
 use super::Dice;
 use crate::harness::{Got, PASSWORD};
 
@@ -87,13 +88,7 @@ impl Shopper {
 
     /// Every item of a list.
     pub async fn all(&self, path: &str) -> Vec<Value> {
-        let (mut items, mut cursor) = (Vec::new(), String::new());
-        loop {
-            let page = self.get(&format!("{path}?limit=100{cursor}")).await;
-            items.extend(page["items"].as_array().unwrap().iter().cloned());
-            let Some(next) = page["next_cursor"].as_str() else { return items };
-            cursor = format!("&cursor={next}");
-        }
+        every_item(path, async |page| self.get(&page).await).await
     }
 
     fn key(&mut self) -> String {
