@@ -114,6 +114,7 @@ pub async fn open(config: Config, ambient: Ambient) -> Result<AppState, ServeErr
         failpoints,
         store,
         payments,
+        refused_callbacks: Arc::default(),
         in_flight: Arc::new(InFlight::default()),
         placing: Arc::default(),
         auditing: Arc::default(),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tarn_store::Store;
 
+use crate::app::money::payments::watch::RefusedCallbacks;
 use crate::app::once::InFlight;
 use crate::auth::access_token::{AccessTokens, TokenError};
 use crate::auth::password::{PasswordError, Passwords};
@@ -29,6 +30,8 @@ pub struct AppState {
     pub wakeups: Arc<Wakeups>,
     pub auth: Arc<Auth>,
     pub payments: Arc<dyn PaymentProvider>,
+    /// Payment callbacks that this replica refused lately.
+    pub refused_callbacks: Arc<RefusedCallbacks>,
     pub in_flight: Arc<InFlight>,
     /// Starts of this replica queue here in order, so that the many that wait for a placement hold no connection.
     pub placing: Arc<tokio::sync::Mutex<()>>,

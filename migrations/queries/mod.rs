@@ -40,6 +40,7 @@ pub mod links;
 pub mod notices;
 pub mod offers;
 pub mod operator_log;
+pub mod payment_watch;
 pub mod plans;
 pub mod prices;
 pub mod refunds;

@@ -12,7 +12,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::app::act::COLLECT;
-use crate::app::money::payments::confirm;
+use crate::app::money::payments::{confirm, watch};
 use crate::http::error::{ApiError, ApiResult, Code};
 use crate::http::extract::path::Path;
 use crate::state::AppState;
@@ -56,7 +56,14 @@ async fn receive_payment_callback(
     if provider != state.payments.name() {
         return Err(ApiError::not_found());
     }
-    match state.payments.callback(&headers, &body, state.clock.now())? {
+    let about = match state.payments.callback(&headers, &body, state.clock.now()) {
+        Ok(about) => about,
+        Err(refused) => {
+            watch::refused(&state, refused.why()).await?;
+            return Err(refused.into());
+        }
+    };
+    match about {
         CallbackAbout::Payment { external_id, reference, by_page } => {
             let row = confirm::named(&state, &external_id, reference.as_deref(), by_page).await?;
             let Some(row) = row else {

@@ -101,6 +101,8 @@ pub struct RefundOrder {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefundTold {
     pub external_id: String,
+    /// What the provider gives back, or would.
+    pub amount: Micros,
     pub outcome: RefundOutcome,
 }
 
@@ -159,6 +161,19 @@ pub enum CallbackRefused {
     Malformed,
 }
 
+impl CallbackRefused {
+    /// One word for it.
+    pub const fn why(self) -> &'static str {
+        match self {
+            Self::NotExpected => "not_expected",
+            Self::Unsigned => "unsigned",
+            Self::WrongSignature => "wrong_signature",
+            Self::OutOfTime => "out_of_time",
+            Self::Malformed => "malformed",
+        }
+    }
+}
+
 pub type Asked<'a, T> = BoxFuture<'a, Result<T, PaymentError>>;
 
 pub trait PaymentProvider: Send + Sync + Debug {
@@ -168,6 +183,8 @@ pub trait PaymentProvider: Send + Sync + Debug {
     fn takes_payments(&self) -> bool {
         true
     }
+    /// Whether it answers and takes us for who we are: moves nothing.
+    fn answers(&self) -> Asked<'_, ()>;
     fn open<'a>(&'a self, checkout: &'a Checkout) -> Asked<'a, Told>;
     fn charge<'a>(&'a self, charge: &'a SavedCharge) -> Asked<'a, Told>;
     fn ask<'a>(&'a self, external_id: &'a str) -> Asked<'a, Told>;
@@ -201,6 +218,10 @@ impl PaymentProvider for NoPayments {
 
     fn takes_payments(&self) -> bool {
         false
+    }
+
+    fn answers(&self) -> Asked<'_, ()> {
+        closed()
     }
 
     fn open<'a>(&'a self, _checkout: &'a Checkout) -> Asked<'a, Told> {

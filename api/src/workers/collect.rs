@@ -10,7 +10,7 @@ use tarn_rows::payments::{RefundRow, TopUpRow, TopUpState};
 use super::claim::Claim;
 use super::{Report, WorkError};
 use crate::app::act::Act;
-use crate::app::money::payments::{PaymentFailed, auto, confirm};
+use crate::app::money::payments::{PaymentFailed, auto, confirm, watch};
 use crate::app::money::refunds::{self, RefundFailed};
 use crate::state::AppState;
 
@@ -21,6 +21,9 @@ pub async fn tick(state: &AppState, claim: Claim, now: Timestamp) -> Result<Repo
     let mut report = Report::default();
     if !state.payments.takes_payments() {
         return Ok(report);
+    }
+    if watch::probe_due(state, now).await? {
+        probe(state, claim, now).await?;
     }
     let due = state.store.reader().await?.top_ups_due(now, ASKED_MAX).await?;
     for row in due {
@@ -35,6 +38,22 @@ pub async fn tick(state: &AppState, claim: Claim, now: Timestamp) -> Result<Repo
         count(&mut report, top_up(state, claim, &tenant, now).await)?;
     }
     Ok(report)
+}
+
+/// Asks whether the provider answers at all, and closes what is over.
+async fn probe(state: &AppState, claim: Claim, now: Timestamp) -> Result<(), WorkError> {
+    let found = state.payments.answers().await;
+    let (act, provider) = (Act::at(state, now), state.payments.name());
+    let written = state.store.write(move |tx| {
+        let (act, found) = (act.clone(), found.clone());
+        Box::pin(async move {
+            claim.prove(tx).await?;
+            watch::probed(tx, &act, provider, &found).await?;
+            watch::quiet(tx, &act, provider).await?;
+            Ok::<_, WorkError>(())
+        })
+    });
+    written.await
 }
 
 fn count(report: &mut Report, done: Result<bool, WorkError>) -> Result<(), WorkError> {
@@ -63,12 +82,12 @@ async fn ask(state: &AppState, claim: Claim, row: TopUpRow, now: Timestamp) -> R
         Err(PaymentFailed::Fenced) => return Err(fenced(claim)),
         Err(error) => error,
     };
-    let act = Act::at(state, now);
+    let (act, why) = (Act::at(state, now), error.to_string());
     let postponed = state.store.write(move |tx| {
-        let (act, row) = (act.clone(), row.clone());
+        let (act, row, why) = (act.clone(), row.clone(), why.clone());
         Box::pin(async move {
             claim.prove(tx).await?;
-            confirm::postpone(tx, &act, &row).await?;
+            confirm::postpone(tx, &act, &row, &why).await?;
             Ok::<_, WorkError>(())
         })
     });
@@ -86,16 +105,19 @@ async fn pay_back(state: &AppState, claim: Claim, row: RefundRow, now: Timestamp
     if let Err(error) = &told {
         tracing::warn!(%error, refund_id = %row.id, "a refund could not be ordered yet");
     }
-    let (told, act) = (told.ok(), Act::at(state, now));
+    let (told, act) = (told.map_err(|error| error.to_string()), Act::at(state, now));
     let (decided, act) = state
         .store
         .write(move |tx| {
             let (mut act, row, told) = (act.clone(), row.clone(), told.clone());
             Box::pin(async move {
                 claim.prove(tx).await?;
-                let Some(told) = told else {
-                    refunds::postpone(tx, &act, &row).await?;
-                    return Ok::<_, WorkError>((false, act));
+                let told = match told {
+                    Ok(told) => told,
+                    Err(why) => {
+                        refunds::postpone(tx, &act, &row, &why).await?;
+                        return Ok::<_, WorkError>((false, act));
+                    }
                 };
                 let scope = TenantScope::proven(row.tenant_id.clone());
                 let row = refunds::take_over(tx, &mut act, &scope, &row.id, &told).await?;

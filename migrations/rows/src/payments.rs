@@ -79,6 +79,15 @@ rows! {
         created_at: Timestamp,
         updated_at: Timestamp,
     }
+    /// How a provider fares.
+    PaymentProviderRow / PaymentProviderRaw {
+        provider: String,
+        probe_at: Timestamp,
+        /// `None`: it answered when it was last asked.
+        failing_since: Option<Timestamp>,
+        /// The last of many callbacks that were refused.
+        refused_at: Option<Timestamp>,
+    }
     RefundRow / RefundRaw {
         /// Also the provider's idempotency key.
         id: RefundId,

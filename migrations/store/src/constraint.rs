@@ -176,6 +176,7 @@ const NAMES: &[(Constraint, &str, &str)] = &[
     (Constraint::RowId, "top_ups_pkey", "top_ups.id"),
     (Constraint::RowId, "payment_methods_pkey", "payment_methods.tenant_id"),
     (Constraint::RowId, "auto_top_ups_pkey", "auto_top_ups.tenant_id"),
+    (Constraint::RowId, "payment_providers_pkey", "payment_providers.provider"),
     (Constraint::RowId, "refunds_pkey", "refunds.id"),
     (Constraint::RowId, "reversed_transfers_pkey", "reversed_transfers.transfer_id"),
     (Constraint::RowId, "debts_pkey", "debts.tenant_id"),

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::json;
 use tarn_billing::account::AccountKind;
 use tarn_billing::grant::{self, Grant, GrantTerms};
 use tarn_billing::money::Micros;
@@ -20,6 +21,7 @@ use tarn_rows::wallet::GrantRow;
 use tarn_store::{StoreError, Tx};
 
 use super::payments::next_ask;
+use super::payments::watch::{self, REFUND_AMOUNT_DIFFERS, REFUND_STUCK};
 use super::wallet::{self, FundingError};
 use crate::app::act::{Act, COLLECT};
 use crate::app::metering::exhaustion;
@@ -349,6 +351,7 @@ pub async fn take_over(
     if !tx.update_refund(scope, &next).await? {
         return Err(tx.stale().into());
     }
+    watch_over(tx, act, &next, told).await?;
     Ok(next)
 }
 
@@ -386,10 +389,36 @@ async fn put_back(
     Ok(())
 }
 
-/// The provider did not answer: orders or asks again later.
-pub async fn postpone(tx: &mut Tx, act: &Act, row: &RefundRow) -> Result<(), StoreError> {
+/// The provider did not answer, or refused: orders or asks again later, and has a person look if that goes on.
+pub async fn postpone(tx: &mut Tx, act: &Act, row: &RefundRow, why: &str) -> Result<(), StoreError> {
     let scope = TenantScope::proven(row.tenant_id.clone());
+    if watch::refund_stuck(act.now, row.created_at, row.external_id.is_some()) {
+        stuck(tx, act, row, why).await?;
+    }
     let next =
         RefundRow { asks: row.asks.saturating_add(1), ask_at: next_ask(act.now, row.asks), ..row.clone() };
     tx.update_refund(&scope, &next).await.map(drop)
+}
+
+async fn stuck(tx: &mut Tx, act: &Act, row: &RefundRow, why: &str) -> Result<(), StoreError> {
+    let detail = json!({
+        "tenant_id": row.tenant_id, "top_up_id": row.top_up_id, "amount": row.amount_micros,
+        "external_id": row.external_id, "why": why,
+    });
+    watch::open(tx, act, REFUND_STUCK, row.id.as_str(), detail).await
+}
+
+/// What an operator must see of what the provider said of a refund.
+async fn watch_over(tx: &mut Tx, act: &Act, row: &RefundRow, told: &RefundTold) -> Result<(), StoreError> {
+    if told.amount != row.amount_micros && row.state != RefundState::Failed {
+        let detail = json!({
+            "tenant_id": row.tenant_id, "top_up_id": row.top_up_id, "left_the_wallet": row.amount_micros,
+            "paid_back": told.amount, "external_id": told.external_id,
+        });
+        watch::open(tx, act, REFUND_AMOUNT_DIFFERS, row.id.as_str(), detail).await?;
+    }
+    if row.state == RefundState::Pending && watch::refund_stuck(act.now, row.created_at, true) {
+        return stuck(tx, act, row, "the provider took the order and has not paid it out").await;
+    }
+    tx.clear_alert(REFUND_STUCK, row.id.as_str(), act.now).await.map(drop)
 }

@@ -24,7 +24,7 @@ pub fn routes() -> OpenApiRouter<AppState> {
 struct AlertDocument {
     #[schema(value_type = String)]
     id: EventId,
-    /// `host_unreachable`, `termination_unproven`, `cloned_identity`, `orphan`, `stale_write`, …
+    /// `host_unreachable`, `termination_unproven`, `cloned_identity`, `orphan`, `stale_write`, `payment_provider_failing`, …
     #[schema(example = "host_unreachable")]
     kind: String,
     /// Id of what it is about.

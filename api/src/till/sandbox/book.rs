@@ -18,6 +18,10 @@ pub struct Faults {
     pub declines: bool,
     /// Refunds stay pending until they are decided.
     pub slow_refunds: bool,
+    /// Refunds are refused, as for an account without money.
+    pub refuses_refunds: bool,
+    /// A refund gives back so many fen more than was ordered.
+    pub refunds_more: i64,
 }
 
 /// What a customer does at the payment page.
@@ -239,6 +243,10 @@ impl Book {
         let (Some(fen), Some(intent)) = (fen, intent) else {
             return refusal(404, "invalid_request_error", "resource_missing");
         };
+        if self.faults.refuses_refunds {
+            return refusal(400, "invalid_request_error", "insufficient_funds");
+        }
+        let fen = fen + self.faults.refunds_more;
         let paid = &self.intents[&intent];
         if paid.status != "succeeded" || paid.refunded + fen > paid.fen {
             return refusal(400, "invalid_request_error", "charge_already_refunded");

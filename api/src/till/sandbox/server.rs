@@ -19,6 +19,7 @@ type Wanted = Form<book::Form>;
 
 pub(super) fn routes(shared: Arc<Shared>) -> Router {
     let calls = Router::new()
+        .route("/v1/balance", get(async || Json(json!({"object": "balance"}))))
         .route("/v1/checkout/sessions", post(open_session))
         .route("/v1/checkout/sessions/{id}", get(session))
         .route("/v1/payment_intents", post(charge))

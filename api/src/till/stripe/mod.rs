@@ -24,7 +24,7 @@ use super::{
     Asked, CallbackAbout, CallbackRefused, Checkout, PaymentError, PaymentProvider, RefundOrder, RefundTold,
     SavedCharge, Told, whole_fen,
 };
-use wire::{CURRENCY, Event, Fault, Intent, List, Refund, Refusal, Session, VERSION};
+use wire::{Balance, CURRENCY, Event, Fault, Intent, List, Refund, Refusal, Session, VERSION};
 
 pub const NAME: &str = "stripe";
 pub const SIGNATURE: &str = "stripe-signature";
@@ -175,6 +175,13 @@ impl PaymentProvider for Stripe {
         NAME
     }
 
+    fn answers(&self) -> Asked<'_, ()> {
+        Box::pin(async move {
+            let balance = self.call::<Balance>(Method::GET, "balance", None, &Form::new()).await;
+            balance.map(drop).map_err(Failed::error)
+        })
+    }
+
     fn open<'a>(&'a self, checkout: &'a Checkout) -> Asked<'a, Told> {
         Box::pin(async move {
             let form = checkout_form(checkout, &self.config.return_url)?;
@@ -253,7 +260,7 @@ impl PaymentProvider for Stripe {
             let key = Some(order.reference.as_str());
             let refund: Refund =
                 self.call(Method::POST, "refunds", key, &form).await.map_err(Failed::error)?;
-            Ok(refund.told())
+            refund.told()
         })
     }
 
@@ -270,7 +277,7 @@ impl PaymentProvider for Stripe {
                     named == Some(order.reference.as_str())
                 });
                 match (ours, last) {
-                    (Some(refund), _) => return Ok(Some(refund.clone().told())),
+                    (Some(refund), _) => return refund.clone().told().map(Some),
                     (None, Some(last)) if page.has_more && external(&last) => {
                         path = format!("{list}&starting_after={last}");
                     }
@@ -286,7 +293,7 @@ impl PaymentProvider for Stripe {
             let path = format!("refunds/{external_id}");
             let refund: Refund =
                 self.call(Method::GET, &path, None, &Form::new()).await.map_err(Failed::error)?;
-            Ok(refund.told())
+            refund.told()
         })
     }
 

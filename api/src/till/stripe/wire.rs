@@ -74,11 +74,17 @@ pub struct Card {
 #[derive(Debug, Clone, Deserialize)]
 pub struct Refund {
     pub id: String,
+    pub amount: Option<i64>,
+    pub currency: Option<String>,
     pub status: Option<String>,
     pub failure_reason: Option<String>,
     #[serde(default)]
     pub metadata: Option<Metadata>,
 }
+
+/// What the account holds: read to see whether there is an answer.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Balance {}
 
 /// Several objects, a page of them.
 #[derive(Debug, Clone, Deserialize)]
@@ -145,9 +151,9 @@ impl Fault {
 
 fn amount(fen: Option<i64>, currency: Option<&String>) -> Result<Micros, PaymentError> {
     if !currency.is_some_and(|currency| currency.eq_ignore_ascii_case(CURRENCY)) {
-        return Err(PaymentError::Nonsense(format!("paid in {currency:?}, not in {CURRENCY}")));
+        return Err(PaymentError::Nonsense(format!("an amount in {currency:?}, not in {CURRENCY}")));
     }
-    fen.and_then(of_fen).ok_or_else(|| PaymentError::Nonsense(format!("paid an amount of {fen:?}")))
+    fen.and_then(of_fen).ok_or_else(|| PaymentError::Nonsense(format!("an amount of {fen:?}")))
 }
 
 impl Session {
@@ -224,7 +230,8 @@ impl Intent {
 }
 
 impl Refund {
-    pub fn told(self) -> RefundTold {
+    pub fn told(self) -> Result<RefundTold, PaymentError> {
+        let amount = amount(self.amount, self.currency.as_ref())?;
         let outcome = match self.status.as_deref() {
             Some("succeeded") => RefundOutcome::Done,
             Some("failed" | "canceled") => RefundOutcome::Failed(
@@ -232,6 +239,6 @@ impl Refund {
             ),
             _ => RefundOutcome::Pending,
         };
-        RefundTold { external_id: self.id, outcome }
+        Ok(RefundTold { external_id: self.id, amount, outcome })
     }
 }

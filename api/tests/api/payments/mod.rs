@@ -9,3 +9,4 @@ mod limits;
 mod promises;
 mod refunds;
 mod told;
+mod watched;

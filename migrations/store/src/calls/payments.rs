@@ -8,7 +8,7 @@ use tarn_protocol::units::{Generation, Timestamp};
 use tarn_rows::caps::{SegmentOwnerRow, SpendCapRow};
 use tarn_rows::instances::InstanceEventRow;
 use tarn_rows::notices::{NoticeKind, NoticeMarkRow, NoticeRow, StoppedCostRow};
-use tarn_rows::payments::{AutoTopUpRow, PaymentMethodRow, RefundRow, TopUpRow};
+use tarn_rows::payments::{AutoTopUpRow, PaymentMethodRow, PaymentProviderRow, RefundRow, TopUpRow};
 use tarn_rows::segments::SegmentRow;
 use tarn_rows::sla::{IncidentRow, SilenceRow};
 use tarn_rows::{Page, TenantScope};
@@ -51,6 +51,12 @@ calls! { refunds {
     owed(scope: &TenantScope) -> Micros;
     owed_by_all() -> Micros;
     add_debt(scope: &TenantScope, change: Micros) -> bool;
+} }
+
+calls! { payment_watch {
+    payment_provider(provider: &str) -> Option<PaymentProviderRow>;
+    payment_provider_probed(provider: &str, probe_at: Timestamp, failing_since: Option<Timestamp>) -> ();
+    payment_callbacks_refused(provider: &str, refused_at: Option<Timestamp>) -> ();
 } }
 
 calls! { notices {

@@ -1,11 +1,13 @@
 //! Asking the provider what became of a payment: after a callback, and when none came.
 
+use serde_json::json;
 use tarn_protocol::ids::TopUpId;
 use tarn_protocol::units::Generation;
 use tarn_rows::TenantScope;
 use tarn_rows::payments::{TopUpCause, TopUpRow, TopUpState};
 use tarn_store::{StoreError, Tx};
 
+use super::watch::{self, PAYMENT_STUCK};
 use super::{PaymentFailed, auto, next_ask, take_over};
 use crate::app::act::Act;
 use crate::state::AppState;
@@ -72,12 +74,25 @@ async fn unopened(
         ask_at: next_ask(act.now, row.asks),
         ..row
     };
-    if tx.update_top_up(scope, &next).await? { Ok(next) } else { Err(tx.stale().into()) }
+    if !tx.update_top_up(scope, &next).await? {
+        return Err(tx.stale().into());
+    }
+    if over {
+        tx.clear_alert(PAYMENT_STUCK, id.as_str(), act.now).await?;
+    }
+    Ok(next)
 }
 
-/// The provider did not answer: asks again later.
-pub async fn postpone(tx: &mut Tx, act: &Act, row: &TopUpRow) -> Result<(), StoreError> {
+/// The provider did not answer, or said what cannot be: asks again later, and has a person look if that goes on.
+pub async fn postpone(tx: &mut Tx, act: &Act, row: &TopUpRow, why: &str) -> Result<(), StoreError> {
     let scope = TenantScope::proven(row.tenant_id.clone());
+    if watch::payment_stuck(act.now, row.created_at) {
+        let detail = json!({
+            "tenant_id": row.tenant_id, "amount": row.amount_micros, "provider": row.provider,
+            "external_id": row.external_id, "why": why,
+        });
+        watch::open(tx, act, PAYMENT_STUCK, row.id.as_str(), detail).await?;
+    }
     let next =
         TopUpRow { asks: row.asks.saturating_add(1), ask_at: next_ask(act.now, row.asks), ..row.clone() };
     tx.update_top_up(&scope, &next).await.map(drop)

@@ -9,6 +9,7 @@ pub mod auto;
 pub mod confirm;
 pub mod open;
 pub mod take_over;
+pub mod watch;
 
 use tarn_billing::grant::InvalidGrant;
 use tarn_protocol::ids::TopUpId;

@@ -2,12 +2,12 @@
 
 use serde_json::json;
 use tarn_billing::grant::{self, Grant, GrantKind, GrantTerms};
-use tarn_protocol::ids::{EventId, TopUpId};
-use tarn_rows::alerts::AlertRow;
+use tarn_protocol::ids::TopUpId;
+use tarn_rows::TenantScope;
 use tarn_rows::payments::{PaymentMethodRow, TopUpCause, TopUpRow, TopUpState};
-use tarn_rows::{Json, TenantScope};
 use tarn_store::{StoreError, Tx};
 
+use super::watch::{self, PAYMENT_STUCK};
 use super::{PaymentFailed, auto, next_ask};
 use crate::app::act::Act;
 use crate::app::money::top_up;
@@ -63,6 +63,9 @@ pub async fn take_over(
     };
     if !tx.update_top_up(scope, &next).await? {
         return Err(tx.stale().into());
+    }
+    if next.state != TopUpState::Pending {
+        tx.clear_alert(PAYMENT_STUCK, id.as_str(), act.now).await?;
     }
     if next.cause == TopUpCause::Auto && next.state != TopUpState::Pending {
         auto::ended(tx, act, scope, &next).await?;
@@ -120,16 +123,9 @@ async fn raise(tx: &mut Tx, act: &Act, kind: &str, row: &TopUpRow, told: &Told) 
         Outcome::Paid(paid) => paid.amount.to_string(),
         _ => String::new(),
     };
-    let alert = AlertRow {
-        id: EventId::new(act.now, act.bits()),
-        kind: kind.to_owned(),
-        subject: row.id.to_string(),
-        detail: Json(json!({
-            "tenant_id": row.tenant_id, "state": row.state, "wanted": row.amount_micros, "collected": collected,
-            "provider": row.provider, "external_id": told.external_id,
-        })),
-        created_at: act.now,
-        cleared_at: None,
-    };
-    tx.open_alert(&alert).await.map(drop)
+    let detail = json!({
+        "tenant_id": row.tenant_id, "state": row.state, "wanted": row.amount_micros, "collected": collected,
+        "provider": row.provider, "external_id": told.external_id,
+    });
+    watch::open(tx, act, kind, row.id.as_str(), detail).await
 }
