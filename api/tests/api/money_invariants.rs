@@ -12,6 +12,7 @@ use crate::harness::{Api, Person};
 
 on_both! {
     m3_racing_starts_never_rely_on_the_same_money;
+    m8_a_settlement_older_than_the_stop_it_waited_for_hides_no_second;
     m11_a_hundred_racing_ends_close_one_segment_once;
     m13_credit_that_expired_during_an_outage_pays_for_what_ran_before_its_expiry;
     m9_a_host_that_slept_bills_nothing_beyond_an_accepted_stop;
@@ -54,6 +55,27 @@ async fn m3_racing_starts_never_rely_on_the_same_money(api: Api) {
     }
     let wallet = world.wallet(&person).await;
     assert_eq!((&wallet["held"]["amount"], &wallet["available"]["amount"]), (&json!("9.00"), &json!("1.00")));
+    world.audit().await;
+}
+
+/// It settles up to its own instant and leaves the rest to the next one: until then the audit says what is not settled.
+async fn m8_a_settlement_older_than_the_stop_it_waited_for_hides_no_second(api: Api) {
+    let mut world = World::with_host(api, 8).await;
+    let person = world.person().await;
+    let id = world.create(&person, "pool-96").await;
+    world.pass(1).await;
+    world.api.clock.advance_seconds(60);
+    world.report(0).await;
+    let begun = world.now();
+    world.api.clock.advance_seconds(2);
+    world.report(0).await;
+    world.stop(&person, &id).await;
+    workers::tick_all(world.api.server.state(), begun).await.unwrap();
+    assert_eq!(seconds(&world.charges(&person).await), 60);
+    let audit = world.api.get(&world.operator.access, "/v1/admin/audit").await.is(200);
+    assert_eq!(audit["audited"]["unsettled_seconds"], 2, "{audit}");
+    world.pass(1).await;
+    assert_eq!(seconds(&world.charges(&person).await), 62);
     world.audit().await;
 }
 

@@ -96,7 +96,8 @@ fn ending(segment: &Segment) -> (Option<Timestamp>, Option<CloseReason>) {
     }
 }
 
-/// The row with what changed of its segment; the row version still guards it.
+/// The row with what changed of its segment; the row version still guards it. A transaction that waited for another may be older than
+/// what it found: the row keeps the newest instant at which it was right, up to which an audit counts what is proven.
 pub fn changed(row: SegmentRow, segment: &Segment, now: Timestamp) -> SegmentRow {
     let (ended_at, close_reason) = ending(segment);
     SegmentRow {
@@ -105,7 +106,7 @@ pub fn changed(row: SegmentRow, segment: &Segment, now: Timestamp) -> SegmentRow
         covered: Json(segment.coverage().clone()),
         settled_seconds: segment.settled().seconds,
         settled_micros: segment.settled().micros,
-        updated_at: now,
+        updated_at: row.updated_at.max(now),
         ..row
     }
 }
@@ -165,7 +166,7 @@ pub fn storage_changed(row: StorageSegmentRow, segment: &Segment, now: Timestamp
         close_reason,
         settled_seconds: segment.settled().seconds,
         settled_micros: segment.settled().micros,
-        updated_at: now,
+        updated_at: row.updated_at.max(now),
         ..row
     }
 }
