@@ -43,6 +43,13 @@ impl Step {
     }
 }
 
+/// What is due, and the money that is left once all of it is carried out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CaughtUp {
+    pub steps: Vec<Step>,
+    pub funds: Funds,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CatchUpError {
     #[error(transparent)]
@@ -61,13 +68,13 @@ pub fn catch_up(
     book: &PriceBook,
     funds: &Funds,
     now: Timestamp,
-) -> Result<Vec<Step>, CatchUpError> {
+) -> Result<CaughtUp, CatchUpError> {
     let mut plan = Planner { segments, book, funds: funds.clone(), steps: Vec::new() };
     plan.split(now)?;
     while let Some(expires_at) = plan.funds.first_expiry().filter(|expires_at| *expires_at <= now) {
         let before = expires_at.plus_micros(-1);
         if plan.accrued(before)? > plan.funds.available(before) && plan.exhausts(before)? {
-            return Ok(plan.steps);
+            return Ok(plan.done());
         }
         plan.settle(before)?;
         plan.expire(expires_at, now)?;
@@ -75,7 +82,7 @@ pub fn catch_up(
     if !plan.exhausts(now)? {
         plan.settle(now)?;
     }
-    Ok(plan.steps)
+    Ok(plan.done())
 }
 
 /// The money as it will be once the steps so far are carried out.
@@ -87,6 +94,10 @@ struct Planner<'book> {
 }
 
 impl Planner<'_> {
+    fn done(self) -> CaughtUp {
+        CaughtUp { steps: self.steps, funds: self.funds }
+    }
+
     fn split(&mut self, now: Timestamp) -> Result<(), CatchUpError> {
         let mut place = 0;
         while let Some(segment) = self.segments.get(place) {

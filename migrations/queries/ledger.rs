@@ -1,7 +1,9 @@
 //! The ledger: accounts, transfers, entries, wallet balances. Nothing else writes these tables.
 
+use std::sync::LazyLock;
+
 use sqlx::{query, query_as};
-use tarn_billing::account::AccountKind;
+use tarn_billing::account::{Account, AccountKind};
 use tarn_billing::money::Micros;
 use tarn_protocol::ids::{AccountId, SegmentId, TransferId};
 use tarn_rows::ledger::{
@@ -65,15 +67,14 @@ pub async fn ensure_account(conn: &mut Conn, account: &AccountRow) -> Result<()>
 /// Posts a transfer: the movement, its two entries, and the running balance of a wallet it touches, which never falls below what is
 /// held. Whatever the answer but [`Posting::Posted`], nothing changed, so the same transfer may be posted any number of times.
 pub async fn post_transfer(conn: &mut Conn, transfer: &TransferRow) -> Result<Posting> {
-    let amount = transfer.amount_micros;
-    let debited = Micros::new(-amount.get());
-    let sides = [(&transfer.debit_account_id, debited), (&transfer.credit_account_id, amount)];
+    let [debit, credit] = changes(transfer);
+    let sides = [(&transfer.debit_account_id, debit), (&transfer.credit_account_id, credit)];
     // Wallets first: their rows are the lock under which two attempts at one transfer come one after the other.
     let mut moved: [Option<(i64, i64)>; 2] = [None, None];
-    let wallets = which_are_wallets(conn, transfer).await?;
-    for (side, (account, change)) in sides.into_iter().enumerate().filter(|(side, _)| wallets[*side]) {
-        moved[side] = move_wallet(conn, account, change).await?;
-        if moved[side].is_none() {
+    for (side, (account, change)) in sides.into_iter().enumerate().filter(|(_, side)| !TARNS.contains(side.0))
+    {
+        moved[side] = move_wallet(conn, account, change, 1).await?;
+        if moved[side].is_none() && is_wallet(conn, account).await? {
             undo(conn, sides, moved).await?;
             return Ok(posted_before(conn, transfer).await?.unwrap_or(Posting::Insufficient));
         }
@@ -82,6 +83,59 @@ pub async fn post_transfer(conn: &mut Conn, transfer: &TransferRow) -> Result<Po
         undo(conn, sides, moved).await?;
         return Ok(posted_before(conn, transfer).await?.unwrap_or(Posting::Conflicting));
     }
+    insert_entries(conn, transfer, moved).await?;
+    Ok(Posting::Posted)
+}
+
+/// Posts charges, each of which draws on a wallet for Tarn: every wallet moves once for all of its charges, and its entries number and
+/// balance are those that one after the other would have given. `false`: one is there already, or a wallet does not cover all; part of
+/// it is written then, and the transaction must be given up.
+pub async fn post_charges(conn: &mut Conn, charges: &[TransferRow]) -> Result<bool> {
+    let mut wallets: Vec<(&AccountId, Vec<&TransferRow>)> = Vec::new();
+    for charge in charges {
+        match wallets.iter_mut().find(|(wallet, _)| **wallet == charge.debit_account_id) {
+            Some((_, drawn)) => drawn.push(charge),
+            None => wallets.push((&charge.debit_account_id, vec![charge])),
+        }
+    }
+    for (wallet, charges) in wallets {
+        let total: i64 = charges.iter().map(|charge| changes(charge)[0].get()).sum();
+        let count = i64::try_from(charges.len()).unwrap_or(i64::MAX);
+        let Some((last_seq, last_balance)) = move_wallet(conn, wallet, Micros::new(total), count).await?
+        else {
+            return Ok(false);
+        };
+        let mut running = (last_seq - count, last_balance - total);
+        for charge in charges {
+            running = (running.0 + 1, running.1 + changes(charge)[0].get());
+            if !insert_transfer(conn, charge).await? {
+                return Ok(false);
+            }
+            insert_entries(conn, charge, [Some(running), None]).await?;
+        }
+    }
+    Ok(true)
+}
+
+/// By how much the debit and the credit side change.
+const fn changes(transfer: &TransferRow) -> [Micros; 2] {
+    let amount = transfer.amount_micros;
+    [Micros::new(-amount.get()), amount]
+}
+
+/// The accounts that are nobody's but Tarn's, none of which is a wallet: nothing has to be looked up for them.
+static TARNS: LazyLock<Vec<AccountId>> = LazyLock::new(|| {
+    let accounts = AccountKind::ALL.into_iter().filter_map(|kind| Account::new(kind, None).ok());
+    accounts.map(|account| account.id().clone()).collect()
+});
+
+/// The entries of a transfer; `moved` is the seq and the balance of each side that is a wallet.
+async fn insert_entries(
+    conn: &mut Conn,
+    transfer: &TransferRow,
+    moved: [Option<(i64, i64)>; 2],
+) -> Result<()> {
+    let [debited, credited] = changes(transfer);
     let [debit, credit] = moved.map(Option::unzip);
     query!(
         "INSERT INTO entries (transfer_id, account_id, amount_micros, seq, balance_after_micros, created_at)
@@ -92,40 +146,37 @@ pub async fn post_transfer(conn: &mut Conn, transfer: &TransferRow) -> Result<Po
         debit.0,
         debit.1,
         transfer.credit_account_id.as_str(),
-        amount.get(),
+        credited.get(),
         credit.0,
         credit.1,
         transfer.created_at.as_micros()
     )
     .execute(conn)
     .await?;
-    Ok(Posting::Posted)
+    Ok(())
 }
 
-/// Of the debit and the credit side. An account that is not there is none, and fails the insert.
-async fn which_are_wallets(conn: &mut Conn, transfer: &TransferRow) -> Result<[bool; 2]> {
-    let kinds = query!(
-        r#"SELECT (SELECT kind FROM accounts WHERE id = $1) AS "debit?: String",
-               (SELECT kind FROM accounts WHERE id = $2) AS "credit?: String""#,
-        transfer.debit_account_id.as_str(),
-        transfer.credit_account_id.as_str()
-    )
-    .fetch_one(conn)
-    .await?;
-    let wallet = |kind: Option<String>| -> Result<bool> {
-        Ok(kind.map(take::<AccountKind>).transpose()?.is_some_and(AccountKind::wallet))
-    };
-    Ok([wallet(kinds.debit)?, wallet(kinds.credit)?])
+/// An account that is not there is none, and fails the insert.
+async fn is_wallet(conn: &mut Conn, account: &AccountId) -> Result<bool> {
+    let kind =
+        query!(r#"SELECT kind FROM accounts WHERE id = $1"#, account.as_str()).fetch_optional(conn).await?;
+    Ok(kind.map(|row| take::<AccountKind>(row.kind)).transpose()?.is_some_and(AccountKind::wallet))
 }
 
-/// The new seq and balance, or `None` if the wallet does not cover it.
-async fn move_wallet(conn: &mut Conn, account: &AccountId, change: Micros) -> Result<Option<(i64, i64)>> {
+/// Moves a wallet for so many entries: the last one's seq and balance, or `None` if the wallet does not cover it.
+async fn move_wallet(
+    conn: &mut Conn,
+    account: &AccountId,
+    change: Micros,
+    entries: i64,
+) -> Result<Option<(i64, i64)>> {
     let moved = query!(
-        r#"UPDATE wallet_balances SET posted_micros = posted_micros + $2, version = version + 1
+        r#"UPDATE wallet_balances SET posted_micros = posted_micros + $2, version = version + $3
            WHERE account_id = $1 AND posted_micros + $2 >= held_micros
            RETURNING version AS "seq!: i64", posted_micros AS "balance!: i64""#,
         account.as_str(),
-        change.get()
+        change.get(),
+        entries
     );
     Ok(moved.fetch_optional(conn).await?.map(|row| (row.seq, row.balance)))
 }

@@ -9,7 +9,7 @@ use super::claim::Claim;
 use super::{Report, WorkError};
 use crate::app::act::Act;
 use crate::app::metering::purse::SETTLED_LATE_MICROS;
-use crate::app::metering::{exhaustion, settle};
+use crate::app::metering::settle;
 use crate::state::AppState;
 
 /// Tenants settled in one commit.
@@ -73,9 +73,8 @@ async fn commit(
                 let mut changed = 0;
                 for tenant in tenants {
                     let scope = TenantScope::proven(tenant);
-                    let done = settle::settle(tx, &mut act, &scope).await?;
+                    let done = settle::settle_and_rearm(tx, &mut act, &scope).await?;
                     changed += done.segments + done.expired + done.stopped;
-                    exhaustion::rearm(tx, &mut act, &scope).await?;
                 }
                 act.rearm.clear();
                 act.hit("settle.before_commit");

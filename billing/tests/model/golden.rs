@@ -69,8 +69,8 @@ fn m19_a_late_close_still_costs_the_tenant_ten_yuan() {
     let plan = settle(&segment, &ledger.book, &ledger.funds(), at(20_000_000)).unwrap();
     assert_eq!((plan.after.seconds.get(), plan.unpaid.get()), (15_000, 5_000));
     assert_eq!(plan.amount().to_string(), "10.00");
-    let steps = catch_up(vec![segment], &ledger.book, &ledger.funds(), at(20_000_000));
-    assert_eq!(steps, Ok(vec![Step::Exhaust { at: at(15_000_000) }]), "what runs ends before all is settled");
+    let due = catch_up(vec![segment], &ledger.book, &ledger.funds(), at(20_000_000)).unwrap();
+    assert_eq!(due.steps, [Step::Exhaust { at: at(15_000_000) }], "what runs ends before all is settled");
     ledger.settle(at(20_000_000));
     let runway = forecast(ledger.segments.values(), &ledger.book, &ledger.funds(), at(20_000_000));
     assert_eq!(runway, Ok(Runway::Until(at(15_000_000))), "an end in the past is found");

@@ -88,6 +88,7 @@ impl Table {
         for (mine, theirs) in [
             ("tarn sqlite, 1 client, 1 a commit", "raw sqlite, 1 row a commit"),
             ("tarn sqlite, 1 client, 200 a commit", "raw sqlite, 200 rows a commit"),
+            ("tarn sqlite, settlement batches of 200", "raw sqlite, 200 rows a commit"),
             ("tarn sqlite, 1 client, 100 a commit", "doubleentry sqlite, 1 client, 100 a call"),
             ("tarn sqlite, 1 client, 1 a commit", "doubleentry sqlite, 1 client, 1 a call"),
             ("tarn sqlite, 32 clients, 1 a call", "tarn sqlite, 1 client, 1 a commit"),

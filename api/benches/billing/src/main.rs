@@ -3,6 +3,8 @@
 //! something where the absolute numbers do not.
 //!
 //! Every client is a closed loop: it keeps one call under way. Clients, Tarn and the engine share the machine's cores.
+//!
+//! `tarn-bench-billing ENGINE PART` measures one part on one engine (`sqlite settlement`), `ENGINE` alone all of one engine.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot unwrap has failed")]
 
@@ -22,37 +24,63 @@ mod pgledger_peer;
 mod raw;
 mod transfers;
 
+/// What the command line asks for.
+struct Wanted {
+    engine: Option<String>,
+    part: Option<String>,
+}
+
+impl Wanted {
+    fn engine(&self, engine: &str) -> bool {
+        self.engine.as_ref().is_none_or(|wanted| wanted == engine)
+    }
+
+    fn part(&self, part: &str) -> bool {
+        self.part.as_ref().is_none_or(|wanted| wanted == part)
+    }
+}
+
 #[tokio::main]
 async fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let wanted = Wanted { engine: arguments.next(), part: arguments.next() };
     let mut table = Table::default();
     println!("SQLite: WAL, synchronous=FULL; PostgreSQL: fsync={}", raw::postgres_fsync().await);
-    sqlite(&mut table).await;
-    postgres(&mut table).await;
+    if wanted.engine("sqlite") {
+        sqlite(&mut table, &wanted).await;
+    }
+    if wanted.engine("postgres") {
+        postgres(&mut table, &wanted).await;
+    }
     table.ratios();
 }
 
-async fn sqlite(table: &mut Table) {
-    table.heading("SQLite, transfers");
-    raw::sqlite(table).await;
-    for batch in [1, 10, 100] {
-        doubleentry_peer::sqlite(table, batch).await;
+async fn sqlite(table: &mut Table, wanted: &Wanted) {
+    if wanted.part("transfers") {
+        table.heading("SQLite, transfers");
+        raw::sqlite(table).await;
+        for batch in [1, 10, 100] {
+            doubleentry_peer::sqlite(table, batch).await;
+        }
+        let fresh = Fresh::sqlite().await;
+        transfers::all(table, "sqlite", &fresh.store).await;
+        fresh.remove().await;
     }
-    let fresh = Fresh::sqlite().await;
-    transfers::all(table, "sqlite", &fresh.store).await;
-    fresh.remove().await;
     table.heading("SQLite, metering");
-    metering::all(table, "sqlite", None).await;
+    metering::all(table, "sqlite", None, wanted).await;
 }
 
-async fn postgres(table: &mut Table) {
-    table.heading("PostgreSQL, transfers");
-    pgledger_peer::all(table).await;
-    for batch in [1, 100] {
-        doubleentry_peer::postgres(table, batch).await;
+async fn postgres(table: &mut Table, wanted: &Wanted) {
+    if wanted.part("transfers") {
+        table.heading("PostgreSQL, transfers");
+        pgledger_peer::all(table).await;
+        for batch in [1, 100] {
+            doubleentry_peer::postgres(table, batch).await;
+        }
+        let fresh = Fresh::postgres().await;
+        transfers::all(table, "postgres", &fresh.store).await;
+        fresh.remove().await;
     }
-    let fresh = Fresh::postgres().await;
-    transfers::all(table, "postgres", &fresh.store).await;
-    fresh.remove().await;
     table.heading("PostgreSQL, metering");
-    metering::all(table, "postgres", Some(Fresh::empty_postgres().await)).await;
+    metering::all(table, "postgres", Some(Fresh::empty_postgres().await), wanted).await;
 }

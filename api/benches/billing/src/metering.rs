@@ -19,6 +19,7 @@ use tarn_rows::segments::SegmentRow;
 use tarn_rows::wallet::GrantRow;
 use tarn_store::StoreError;
 
+use crate::Wanted;
 use crate::fixtures::*;
 use crate::load::{Table, closed_loop, once};
 
@@ -30,13 +31,17 @@ const OPEN_SEGMENTS: usize = 10_000;
 /// Each tenant runs so many.
 const SEGMENTS_PER_TENANT: usize = 4;
 
-pub async fn all(table: &mut Table, engine: &str, database_url: Option<String>) {
+pub async fn all(table: &mut Table, engine: &str, database_url: Option<String>, wanted: &Wanted) {
     let data = tempfile::tempdir().unwrap();
     let config = Config { database_url, workers: false, ..Config::local(data.path().to_owned()) };
     let state = serve::open(config, Ambient::of_system()).await.unwrap();
     let begun = state.clock.now();
-    ingest(table, engine, &state, begun).await;
-    settle(table, engine, &state, begun).await;
+    if wanted.part("evidence") {
+        ingest(table, engine, &state, begun).await;
+    }
+    if wanted.part("settlement") {
+        settle(table, engine, &state, begun).await;
+    }
     state.store.close().await;
 }
 
@@ -116,7 +121,7 @@ async fn accepted(state: AppState, batch: Vec<(HostId, UsageEvidence)>) {
         .unwrap();
 }
 
-/// Tenants whose instances each ran for an unsettled hour; then one tick of the settling worker.
+/// Tenants whose instances each ran for an unsettled hour, their hosts told until when they may run; then one tick of the settling worker.
 async fn settle(table: &mut Table, engine: &str, state: &AppState, begun: Timestamp) {
     for _ in 0..OPEN_SEGMENTS / SEGMENTS_PER_TENANT {
         let (scope, _) = funded_tenant(&state.store, FUNDS).await;
@@ -142,6 +147,9 @@ async fn settle(table: &mut Table, engine: &str, state: &AppState, begun: Timest
         .await
         .unwrap();
     }
+    let now = begun.plus_seconds(1);
+    let claim = Claim::take(state, Worker::Settle, "bench", now).await.unwrap().unwrap();
+    workers::tick(state, claim, now).await.unwrap();
     let now = begun.plus_seconds(3_600);
     let claim = Claim::take(state, Worker::Settle, "bench", now).await.unwrap().unwrap();
     let load = once(OPEN_SEGMENTS, async {

@@ -24,6 +24,7 @@ pub async fn all(table: &mut Table, engine: &str, store: &Store) {
         let name = format!("tarn {engine}, 1 client, {batch} a commit");
         run(table, name, store, &wallets, &revenue, 1, batch).await;
     }
+    settlement_batches(table, engine, store, &wallets).await;
     for clients in [8, 32, 64] {
         let name = format!("tarn {engine}, {clients} clients, 1 a call");
         run(table, name, store, &wallets, &revenue, clients, 1).await;
@@ -33,6 +34,30 @@ pub async fn all(table: &mut Table, engine: &str, store: &Store) {
     run(table, name, store, &wallets, &spread, 8, 1).await;
     let one = Arc::new(vec![wallets[0].clone()]);
     run(table, format!("tarn {engine}, 8 clients from one wallet"), store, &one, &revenue, 8, 1).await;
+}
+
+/// What a commit of the settling worker posts: the charges of 50 tenants, four each.
+async fn settlement_batches(table: &mut Table, engine: &str, store: &Store, wallets: &Arc<Vec<Account>>) {
+    const TENANTS: usize = 50;
+    const CHARGES: usize = 4;
+    let (store, wallets) = (store.clone(), Arc::clone(wallets));
+    let load = closed_loop(1, TENANTS * CHARGES, move |_, _| {
+        let target = system(AccountKind::RevenueGpu);
+        let charge = |wallet| transfer_row(TransferKind::Usage, wallet, &target, 1);
+        let charges = wallets.iter().take(TENANTS).map(|wallet| (0..CHARGES).map(|_| charge(wallet)).collect());
+        let (store, charges) = (store.clone(), charges.collect::<Vec<Vec<TransferRow>>>());
+        async move {
+            change!(store, tx => {
+                for charges in &charges {
+                    assert!(tx.post_charges(charges).await?);
+                }
+                Done::Ok(())
+            })
+            .await
+            .unwrap();
+        }
+    });
+    table.row(format!("tarn {engine}, settlement batches of {}", TENANTS * CHARGES), load.await);
 }
 
 async fn run(

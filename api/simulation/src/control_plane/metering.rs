@@ -148,9 +148,9 @@ impl ControlPlane {
     pub(super) fn settle(&mut self, tenant: usize, now: Timestamp) {
         for _ in 0..ROUNDS_MAX {
             let (due, funds) = (self.that_cost(tenant), self.ledgers[tenant].funds());
-            let steps = catch_up(due, &self.book, &funds, now).expect("what is stored can be settled");
+            let due = catch_up(due, &self.book, &funds, now).expect("what is stored can be settled");
             let mut ended = None;
-            for step in steps {
+            for step in due.steps {
                 ended = self.carry_out(tenant, step, now);
             }
             let Some(until) = ended else { return };

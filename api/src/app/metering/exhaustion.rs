@@ -30,7 +30,17 @@ const SLACK_SECONDS: i64 = 5;
 
 /// Computes the runway again, tells the hosts what changed and the customer what was crossed.
 pub async fn rearm(tx: &mut Tx, act: &mut Act, scope: &TenantScope) -> Result<(), CorruptMoney> {
-    let mut purse = Purse::load(tx, scope, act.now).await?;
+    let purse = Purse::load(tx, scope, act.now).await?;
+    rearm_with(tx, act, scope, purse).await
+}
+
+/// The same with the tenant's money as it is in this transaction.
+pub async fn rearm_with(
+    tx: &mut Tx,
+    act: &mut Act,
+    scope: &TenantScope,
+    mut purse: Purse,
+) -> Result<(), CorruptMoney> {
     if storage::resume(tx, act, scope, &purse).await? {
         purse = Purse::load(tx, scope, act.now).await?;
     }
@@ -46,7 +56,11 @@ pub async fn rearm(tx: &mut Tx, act: &mut Act, scope: &TenantScope) -> Result<()
     };
     for (row, segment) in &purse.disks {
         if segment.state() == SegmentState::Open && !noted(row, paid_until, act.now) {
-            let row = StorageSegmentRow { exhausts_at: Some(paid_until), updated_at: act.now, ..row.clone() };
+            let row = StorageSegmentRow {
+                exhausts_at: Some(paid_until),
+                updated_at: row.updated_at.max(act.now),
+                ..row.clone()
+            };
             storage::save(tx, scope, row).await?;
         }
     }
@@ -61,7 +75,7 @@ pub async fn rearm(tx: &mut Tx, act: &mut Act, scope: &TenantScope) -> Result<()
         let row = SegmentRow {
             run_until_mono_ms: Some(run_until.mono_ms),
             exhausts_at: Some(until),
-            updated_at: act.now,
+            updated_at: row.updated_at.max(act.now),
             ..row
         };
         segments::save(tx, scope, row).await?;

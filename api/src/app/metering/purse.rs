@@ -53,28 +53,32 @@ impl Purse {
         let grants = tx.grants_left(scope).await?;
         let holds = tx.holds_pending(scope).await?;
         let held = Micros::checked_sum(holds.iter().map(|hold| hold.amount_micros))?;
-        let mut segments = Vec::new();
         let since = now.plus_micros(-SETTLED_LATE_MICROS);
-        for row in tx.segments_that_cost(scope, since).await? {
-            let segment = stored::segment(&row)?;
+        let cards = tx.segments_that_cost(scope, since).await?;
+        // Only what has ended can have been waived.
+        let ended = cards.iter().any(|row| row.ended_at.is_some());
+        let waived = if ended { tx.waived_seconds(scope).await? } else { Vec::new() };
+        let disks = tx.storage_that_costs(scope, since).await?;
+        Self::of_rows(book, stored::funds(&grants, held)?, (cards, disks), waived, now)
+    }
+
+    pub(super) fn of_rows(
+        book: PriceBook,
+        funds: Funds,
+        (cards, disks): (Vec<SegmentRow>, Vec<StorageSegmentRow>),
+        waived: Vec<WaivedRow>,
+        now: Timestamp,
+    ) -> Result<Self, CorruptMoney> {
+        let mut segments = Vec::new();
+        for row in cards {
+            let mut segment = stored::segment(&row)?;
+            if let Some(waived) = waived.iter().find(|waived| waived.segment_id == row.id) {
+                segment = segment.with_waived(waived.seconds);
+            }
             segments.push((row, segment));
         }
-        // Only what has ended can have been waived.
-        let mut waived = Vec::new();
-        if segments.iter().any(|(_, segment)| segment.state() != SegmentState::Open) {
-            waived = tx.waived_seconds(scope).await?;
-            for (row, segment) in &mut segments {
-                if let Some(waived) = waived.iter().find(|waived| waived.segment_id == row.id) {
-                    *segment = segment.clone().with_waived(waived.seconds);
-                }
-            }
-        }
-        let mut disks = Vec::new();
-        for row in tx.storage_that_costs(scope, since).await? {
-            let segment = stored::storage_segment(&row)?;
-            disks.push((row, segment));
-        }
-        let funds = stored::funds(&grants, held)?;
+        let disk = |row| stored::storage_segment(&row).map(|segment| (row, segment));
+        let disks = disks.into_iter().map(disk).collect::<Result<_, _>>()?;
         let purse = Self { book, funds, segments, disks, accrued: Micros::ZERO, waived };
         let accrued = Micros::checked_sum(purse.costing().map(|segment| segment.accrued(now)))?;
         Ok(Self { accrued, ..purse })

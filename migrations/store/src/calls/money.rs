@@ -19,6 +19,7 @@ use super::calls;
 calls! { ledger {
     ensure_account(account: &AccountRow) -> ();
     post_transfer(transfer: &TransferRow) -> Posting;
+    post_charges(charges: &[TransferRow]) -> bool;
     transfer(id: &TransferId) -> Option<TransferRow>;
     transfers(scope: &TenantScope, page: Page<'_, TransferId>) -> Vec<TransferRow>;
     transfers_of_segment(scope: &TenantScope, segment: &SegmentId) -> Vec<TransferRow>;

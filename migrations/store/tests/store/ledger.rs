@@ -14,6 +14,8 @@ on_both_engines! {
     concurrent_debits_never_pass_below_zero,
     one_transfer_posted_many_times_moves_money_once,
     another_transfer_of_the_same_id_is_refused,
+    charges_posted_together_are_those_posted_one_by_one,
+    charges_that_a_wallet_does_not_cover_or_that_are_there_leave_nothing,
     a_replay_is_told_apart_from_an_empty_wallet,
     holds_reserve_and_resolve_once,
     a_grant_is_drawn_by_compare_and_set,
@@ -71,6 +73,48 @@ async fn another_transfer_of_the_same_id_is_refused(store: Store, _url: String) 
     let balance = store.reader().await.unwrap().balance(&scope, wallet.id()).await.unwrap().unwrap();
     assert_eq!(balance.posted_micros, Micros::new(99));
     audit(&store).await;
+}
+
+async fn post_together(store: &Store, charges: Vec<TransferRow>) -> Result<(), StoreError> {
+    change!(store, tx => if tx.post_charges(&charges).await? { Done::Ok(()) } else { Err(tx.stale()) }).await
+}
+
+async fn charges_posted_together_are_those_posted_one_by_one(store: Store, _url: String) {
+    let (_, one) = funded_tenant(&store, 100).await;
+    let (_, other) = funded_tenant(&store, 50).await;
+    let revenue = system(AccountKind::RevenueGpu);
+    let charges: Vec<TransferRow> = [(&one, 3), (&other, 7), (&one, 4), (&one, 5), (&other, 43)]
+        .into_iter()
+        .map(|(wallet, micros)| transfer_row(TransferKind::Usage, wallet, &revenue, micros))
+        .collect();
+    post_together(&store, charges.clone()).await.unwrap();
+    let mut reader = store.reader().await.unwrap();
+    let mut told = Vec::new();
+    for charge in &charges {
+        let entries = reader.entries_of_transfer(&charge.id).await.unwrap();
+        assert_eq!(entries.iter().map(|entry| entry.amount_micros.get()).sum::<i64>(), 0);
+        let entry = entries.iter().find(|entry| entry.account_id == charge.debit_account_id).unwrap();
+        told.push((entry.seq.unwrap(), entry.balance_after_micros.unwrap().get()));
+    }
+    // The first entry of each is the money that came.
+    assert_eq!(told, [(2, 97), (2, 43), (3, 93), (4, 88), (3, 0)]);
+    drop(reader);
+    assert_eq!(audit(&store).await, 7);
+}
+
+async fn charges_that_a_wallet_does_not_cover_or_that_are_there_leave_nothing(store: Store, _url: String) {
+    let (scope, wallet) = funded_tenant(&store, 10).await;
+    let charge =
+        |micros| transfer_row(TransferKind::Usage, &wallet, &system(AccountKind::RevenueGpu), micros);
+    let (known, small, large) = (charge(1), charge(4), charge(6));
+    post_together(&store, vec![known.clone()]).await.unwrap();
+    for charges in [vec![small.clone(), large], vec![small, known]] {
+        let refused = post_together(&store, charges).await.unwrap_err();
+        assert!(matches!(refused, StoreError::Stale), "{refused}");
+    }
+    let balance = store.reader().await.unwrap().balance(&scope, wallet.id()).await.unwrap().unwrap();
+    assert_eq!((balance.posted_micros, balance.version), (Micros::new(9), 2));
+    assert_eq!(audit(&store).await, 2);
 }
 
 async fn a_replay_is_told_apart_from_an_empty_wallet(store: Store, _url: String) {
