@@ -6,6 +6,8 @@
 mod compound;
 mod hints;
 mod host_tier;
+mod loaders;
+mod moments;
 mod ordered;
 mod placement;
 mod quota;
