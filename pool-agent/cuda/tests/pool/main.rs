@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 mod compound;
+mod fractions;
 mod hints;
 mod host_tier;
 mod loaders;

@@ -120,10 +120,21 @@ impl Rig {
         rig
     }
 
+    /// Another pool on the same host, with a broker of its own. The host lives as long as the rig that made it.
+    pub fn beside(&self, shape: &Shape) -> Self {
+        let mut rig = Self::on(tempfile::tempdir().unwrap(), self.host.clone(), shape);
+        rig.start_broker(&[]);
+        rig
+    }
+
     pub fn without_broker(shape: &Shape) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let host = Host::create(&dir.path().join("host"), shape.preset, 1, &artefacts())
             .expect("run `make build` first");
+        Self::on(dir, host, shape)
+    }
+
+    fn on(dir: tempfile::TempDir, host: Host, shape: &Shape) -> Self {
         let instance = dir.path().join("instance");
         let lib = instance.join("lib");
         std::fs::create_dir_all(&lib).unwrap();
