@@ -14,8 +14,8 @@ pub async fn fleet_hosts(conn: &mut Conn) -> Result<Vec<HostRow>> {
         HostRaw,
         r#"SELECT id, name, region, credential_sha256, epoch, boot_id, report_seq, reported_at, reported_mono_ms,
                  agent_version, driver_version, CAST(NULL AS TEXT) AS "inventory?: String", cordoned,
-                 unreachable_since, quarantine_reason, desired_revision, created_at
-             FROM hosts ORDER BY id"#
+                 unreachable_since, quarantine_reason, r.desired AS "desired_revision!: i64", created_at
+             FROM hosts JOIN host_revisions r ON r.host_id = hosts.id ORDER BY id"#
     );
     take_all(raws.fetch_all(conn).await?)
 }

@@ -13,10 +13,10 @@ macro_rules! select_host {
     ($tail:literal $(, $arg:expr)*) => {
         query_as!(
             HostRaw,
-            "SELECT id, name, region, credential_sha256, epoch, boot_id, report_seq, reported_at, reported_mono_ms,
+            r#"SELECT id, name, region, credential_sha256, epoch, boot_id, report_seq, reported_at, reported_mono_ms,
                  agent_version, driver_version, inventory, cordoned, unreachable_since, quarantine_reason,
-                 desired_revision, created_at
-             FROM hosts " + $tail
+                 r.desired AS "desired_revision!: i64", created_at
+             FROM hosts JOIN host_revisions r ON r.host_id = hosts.id "# + $tail
             $(, $arg)*
         )
     };
@@ -27,8 +27,8 @@ pub async fn insert_host(conn: &mut Conn, host: &HostRow) -> Result<()> {
     query!(
         "INSERT INTO hosts (id, name, region, credential_sha256, epoch, boot_id, report_seq, reported_at,
              reported_mono_ms, agent_version, driver_version, inventory, cordoned, unreachable_since,
-             quarantine_reason, desired_revision, created_at)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)",
+             quarantine_reason, created_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)",
         row.id,
         row.name,
         row.region,
@@ -44,11 +44,13 @@ pub async fn insert_host(conn: &mut Conn, host: &HostRow) -> Result<()> {
         row.cordoned,
         row.unreachable_since,
         row.quarantine_reason,
-        row.desired_revision,
         row.created_at
     )
-    .execute(conn)
+    .execute(&mut *conn)
     .await?;
+    query!("INSERT INTO host_revisions (host_id, desired) VALUES ($1, $2)", row.id, row.desired_revision)
+        .execute(conn)
+        .await?;
     Ok(())
 }
 
@@ -132,11 +134,11 @@ pub async fn set_host_quarantine(conn: &mut Conn, id: &HostId, reason: Option<&s
     Ok(done.execute(conn).await?.rows_affected() == 1)
 }
 
-/// Says that what should run there changed; returns the new revision.
+/// Says that what should run there changed; returns the new revision. It waits for no report: see the migration that made the table.
 pub async fn bump_desired_revision(conn: &mut Conn, id: &HostId) -> Result<Option<i64>> {
     let bumped = query!(
-        r#"UPDATE hosts SET desired_revision = desired_revision + 1 WHERE id = $1
-           RETURNING desired_revision AS "revision!: i64""#,
+        r#"UPDATE host_revisions SET desired = desired + 1 WHERE host_id = $1
+           RETURNING desired AS "revision!: i64""#,
         id.as_str()
     );
     Ok(bumped.fetch_optional(conn).await?.map(|row| row.revision))
@@ -144,31 +146,34 @@ pub async fn bump_desired_revision(conn: &mut Conn, id: &HostId) -> Result<Optio
 
 /// The revision alone: what a waiting agent's request polls.
 pub async fn desired_revision(conn: &mut Conn, id: &HostId) -> Result<Option<i64>> {
-    let row = query!("SELECT desired_revision FROM hosts WHERE id = $1", id.as_str());
-    Ok(row.fetch_optional(conn).await?.map(|row| row.desired_revision))
+    let row = query!("SELECT desired FROM host_revisions WHERE host_id = $1", id.as_str());
+    Ok(row.fetch_optional(conn).await?.map(|row| row.desired))
 }
 
 /// Fences a host: its agent must fetch its desired state again before it acts. Returns the new epoch.
 pub async fn bump_epoch(conn: &mut Conn, id: &HostId) -> Result<Option<Generation>> {
     let bumped = query!(
-        r#"UPDATE hosts SET epoch = epoch + 1, desired_revision = desired_revision + 1 WHERE id = $1
-           RETURNING epoch AS "epoch!: i64""#,
+        r#"UPDATE hosts SET epoch = epoch + 1 WHERE id = $1 RETURNING epoch AS "epoch!: i64""#,
         id.as_str()
     );
-    Ok(bumped.fetch_optional(conn).await?.map(|row| Generation::new(row.epoch)))
+    let Some(row) = bumped.fetch_optional(&mut *conn).await? else { return Ok(None) };
+    bump_desired_revision(conn, id).await?;
+    Ok(Some(Generation::new(row.epoch)))
 }
 
 /// A rejoin: a new credential, which ends the old one, and a new epoch.
 pub async fn rejoin_host(conn: &mut Conn, host: &HostRow) -> Result<bool> {
     let row = put(host)?;
     let done = query!(
-        "UPDATE hosts SET credential_sha256 = $2, name = $3, agent_version = $4, epoch = epoch + 1,
-             desired_revision = desired_revision + 1
-         WHERE id = $1",
+        "UPDATE hosts SET credential_sha256 = $2, name = $3, agent_version = $4, epoch = epoch + 1 WHERE id = $1",
         row.id,
         row.credential_sha256,
         row.name,
         row.agent_version
     );
-    Ok(done.execute(conn).await?.rows_affected() == 1)
+    if done.execute(&mut *conn).await?.rows_affected() == 0 {
+        return Ok(false);
+    }
+    bump_desired_revision(conn, &host.id).await?;
+    Ok(true)
 }

@@ -150,6 +150,7 @@ const NAMES: &[(Constraint, &str, &str)] = &[
         "meter_events_pkey",
         "meter_events.host_id, meter_events.boot_id, meter_events.seq",
     ),
+    (Constraint::RowId, "host_revisions_pkey", "host_revisions.host_id"),
     (Constraint::HostBoot, "host_boots_pkey", "host_boots.host_id, host_boots.boot_id"),
     (Constraint::Eviction, "evictions_pkey", "evictions.host_id, evictions.instance_id"),
     (Constraint::Orphan, "orphans_pkey", "orphans.host_id, orphans.instance_id"),

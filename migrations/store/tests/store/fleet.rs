@@ -1,3 +1,6 @@
+use std::time::Duration;
+
+use sqlx::{Connection as _, PgConnection};
 use tarn_billing::money::Micros;
 use tarn_billing::price::PriceVersion;
 use tarn_billing::rate::Rate;
@@ -12,6 +15,7 @@ use tarn_rows::{Json, Page};
 use tarn_store::{Constraint, Store};
 use tokio::task::JoinSet;
 
+use crate::database::Fresh;
 use crate::fixtures::*;
 
 on_both_engines! {
@@ -49,6 +53,24 @@ async fn older_reports_change_nothing(store: Store, _url: String) {
     })
     .await
     .unwrap();
+}
+
+/// A report holds its host until it ends. What changes a segment and then the wish for its host would wait for the report, and the
+/// report for the segment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_wish_waits_for_no_report_on_postgres() {
+    let fresh = Fresh::postgres().await;
+    let (host, _) = host(&fresh.store, 0).await;
+    let mut report = PgConnection::connect(&fresh.url).await.unwrap();
+    sqlx::raw_sql("BEGIN").execute(&mut report).await.unwrap();
+    let held =
+        sqlx::query("UPDATE hosts SET report_seq = report_seq + 1").execute(&mut report).await.unwrap();
+    assert_eq!(held.rows_affected(), 1);
+    let wish = change!(fresh.store, tx => tx.bump_desired_revision(&host.id).await);
+    let wished = tokio::time::timeout(Duration::from_secs(20), wish).await;
+    assert_eq!(wished.expect("no wait for the report").unwrap(), Some(1));
+    report.close().await.unwrap();
+    fresh.remove().await;
 }
 
 async fn a_join_token_is_used_once(store: Store, _url: String) {
