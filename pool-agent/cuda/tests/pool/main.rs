@@ -12,6 +12,7 @@ mod moments;
 mod ordered;
 mod placement;
 mod quota;
+mod reaching;
 mod residue;
 mod rig;
 mod sees_one_device;

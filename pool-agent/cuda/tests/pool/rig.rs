@@ -17,6 +17,9 @@ use tarn_sim::Host;
 /// Longest wait for anything.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
+/// The kernels that links are probed with.
+pub const PTX: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../protocol/src/probe.ptx");
+
 /// Where the built artefacts lie: beside the test executable's directory.
 pub fn artefacts() -> PathBuf {
     let own = std::env::current_exe().unwrap();
