@@ -18,3 +18,4 @@ mod rig;
 mod sees_one_device;
 mod shares;
 mod survives;
+mod unpooled;

@@ -118,7 +118,7 @@ static void resolve(const char *how) {
 static void *context;
 static CUdevice device;
 static __attribute__((unused)) double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec + t.tv_nsec / 1e9; }
-static void start(void) { OK(p_cuInit(0)); OK(p_cuDeviceGet(&device, 0)); OK(p_cuDevicePrimaryCtxRetain(&context, device)); OK(p_cuCtxSetCurrent(context)); }
+static __attribute__((unused)) void start(void) { OK(p_cuInit(0)); OK(p_cuDeviceGet(&device, 0)); OK(p_cuDevicePrimaryCtxRetain(&context, device)); OK(p_cuCtxSetCurrent(context)); }
 static __attribute__((unused)) size_t free_bytes(void) { size_t f, t; OK(p_cuMemGetInfo_v2(&f, &t)); WANT(f <= t); return f; }
 static __attribute__((unused)) void await_line(void) { char line[64]; printf("waiting\n"); fflush(stdout); if (!fgets(line, sizeof line, stdin)) _exit(3); }
 /* Donor frees do not await the broker, so a figure may be a moment old. */
