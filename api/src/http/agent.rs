@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use axum::extract::{FromRequestParts, State};
+use axum::extract::{DefaultBodyLimit, FromRequestParts, State};
 use axum::http::header;
 use axum::http::request::Parts;
 use axum::routing::{get, post};
@@ -17,10 +17,14 @@ use crate::app::agents::join::JoinError;
 use crate::app::agents::{accept_report, desired, join};
 use crate::auth::secret;
 use crate::http::error::{ApiError, ApiResult, Code};
+use crate::http::extract::body::AgentJson;
 use crate::http::extract::query::Query;
 use crate::state::AppState;
 use crate::wakeups::Topic;
 
+/// A report carries up to 64 KiB of each instance's output, six times as much if all of it must be escaped: whatever the instances of a
+/// full host print, its report is taken.
+const REPORT_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// The longest a `desired` call waits.
 const WAIT_SECONDS_MAX: u64 = 60;
 /// How often the revision is read again without being woken: another replica's change is seen only so.
@@ -29,7 +33,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(250);
 pub fn routes() -> Router<AppState> {
     Router::new()
         .route("/agent/v1/join", post(join_host))
-        .route("/agent/v1/report", post(report))
+        .route("/agent/v1/report", post(report).layer(DefaultBodyLimit::max(REPORT_BYTES_MAX)))
         .route("/agent/v1/desired", get(read_desired))
 }
 
@@ -61,7 +65,7 @@ impl FromRequestParts<AppState> for AgentCaller {
 
 async fn join_host(
     State(state): State<AppState>,
-    Json(request): Json<JoinRequest>,
+    AgentJson(request): AgentJson<JoinRequest>,
 ) -> ApiResult<Json<JoinResponse>> {
     Ok(Json(join::join(&state, request).await?))
 }
@@ -69,7 +73,7 @@ async fn join_host(
 async fn report(
     State(state): State<AppState>,
     AgentCaller(host): AgentCaller,
-    Json(report): Json<Report>,
+    AgentJson(report): AgentJson<Report>,
 ) -> ApiResult<Json<ReportAccepted>> {
     Ok(Json(accept_report::accept(&state, &host, report).await?))
 }

@@ -8,6 +8,9 @@ use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, SchemaFormat, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
+/// 0000-01-01, the first day that RFC 3339 can write.
+const YEAR_ZERO_SECONDS: i64 = -62_167_219_200;
+
 /// `2026-11-30T23:50:37.123456Z`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Instant(pub Timestamp);
@@ -37,6 +40,10 @@ impl<'de> Deserialize<'de> for Instant {
         let text = Cow::<'de, str>::deserialize(deserializer)?;
         let at: jiff::Timestamp =
             text.parse().map_err(|_| serde::de::Error::custom("not an RFC 3339 instant"))?;
+        // The parser knows years before the first; RFC 3339 does not, and a period that begins before one could not be written.
+        if at.as_second() < YEAR_ZERO_SECONDS {
+            return Err(serde::de::Error::custom("not an RFC 3339 instant"));
+        }
         Ok(Self(Timestamp::from_micros(at.as_microsecond())))
     }
 }
@@ -68,6 +75,13 @@ mod tests {
         let text = serde_json::to_string(&instant).unwrap();
         assert_eq!(text, "\"2026-11-30T23:50:37.000001Z\"");
         assert_eq!(serde_json::from_str::<Instant>(&text).unwrap(), instant);
-        assert!(serde_json::from_str::<Instant>("\"yesterday\"").is_err());
+        for wrong in
+            ["yesterday", "", "-009999-01-02T01:59:59Z", "-000001-12-31T23:59:59Z", "10000-01-01T00:00:00Z"]
+        {
+            assert!(serde_json::from_str::<Instant>(&format!("{wrong:?}")).is_err(), "{wrong}");
+        }
+        for right in ["0000-01-01T00:00:00Z", "9999-12-30T21:59:59Z"] {
+            assert!(serde_json::from_str::<Instant>(&format!("{right:?}")).is_ok(), "{right}");
+        }
     }
 }

@@ -32,6 +32,11 @@ async fn every_error_is_a_problem_document() {
         .header("content-type", "application/json");
     api.send(large).await.fails(413, "body_too_large");
 
+    let unwritten = json!({"email": "a\0@example.com", "password": "correct horse battery"});
+    api.post_openly("/v1/auth/login", unwritten).await.fails(422, "invalid_request");
+    api.get(me, "/v1/instances?offer_id=pool%0096").await.fails(422, "invalid_request");
+    api.get(me, "/v1/statement?to=-009999-01-02T01:59:59Z").await.fails(422, "invalid_request");
+
     let problem = api.post(me, "/v1/ssh-keys", json!({"name": "x"})).await.fails(422, "invalid_request");
     assert!(problem["errors"][0]["detail"].as_str().unwrap().contains("public_key"), "{problem}");
     let assigned = json!({"name": "x", "public_key": "x", "tenant_id": "ten_other"});

@@ -14,6 +14,10 @@ impl<S: Send + Sync, T: DeserializeOwned + Send + 'static> FromRequestParts<S> f
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ApiError> {
+        // No text of ours has it, and PostgreSQL takes none that does.
+        if parts.uri.query().is_some_and(|query| query.contains("%00")) {
+            return Err(ApiError::invalid("?", "holds a NUL character"));
+        }
         let query = parts.extract::<axum::extract::Query<T>>().await;
         query
             .map(|axum::extract::Query(value)| Self(value))

@@ -3,7 +3,7 @@
 use serde_json::json;
 use tarn_api::clock::Clock;
 use tarn_protocol::control::{
-    Escape, EscapeAction, GpuEvent, IdentifiedBy, JoinRequest, JoinResponse, UsageEvidence,
+    Escape, EscapeAction, FailReason, GpuEvent, IdentifiedBy, JoinRequest, JoinResponse, Phase, UsageEvidence,
 };
 use tarn_protocol::units::{BootId, Bytes};
 
@@ -21,6 +21,7 @@ on_both! {
     a_join_token_makes_one_host_and_a_lost_answer_is_repeated;
     a_converged_host_is_left_alone;
     a_reboot_ends_one_segment_and_proves_the_links_again;
+    what_a_workload_prints_takes_no_host_away;
     operators_alone_take_cards_out_and_put_them_back;
     b10_an_escape_that_a_host_tells_is_an_alert_with_its_evidence;
 }
@@ -319,4 +320,38 @@ async fn b10_an_escape_that_a_host_tells_is_an_alert_with_its_evidence(api: Api)
     world.pass(1).await;
     assert_eq!(world.state(&person, &id).await, "running", "the process went, not the instance");
     world.audit().await;
+}
+
+/// Any byte may stand in a workload's output; one that the database does not take must not cost the host its report.
+async fn what_a_workload_prints_takes_no_host_away(api: Api) {
+    let mut world = World::with_host(api, 8).await;
+    let person = world.person().await;
+    let (loud, quiet) = (world.create(&person, "card-24").await, world.create(&person, "card-24").await);
+    let (shouting, crying) = (world.create(&person, "card-24").await, world.create(&person, "card-24").await);
+    world.pass(1).await;
+    world.pass(1).await;
+    world.api.clock.advance_seconds(10);
+    let now = world.now();
+    world.agents[0].set_now(now);
+    let mut report = world.agents[0].next_report();
+    // 64 KiB of what must be escaped are 384 KiB of JSON.
+    for seen in &mut report.instances {
+        seen.log_tail = Some("\u{1}".repeat(64 * 1024));
+    }
+    for seen in report.instances.iter_mut().filter(|seen| seen.instance_id == loud) {
+        seen.log_tail = Some("before\0after \\u0000 \u{1f4a5}".to_owned());
+        seen.phase = Phase::Failed {
+            reason: FailReason::CommandFailed,
+            detail: "\0 says it".to_owned(),
+            exit_code: Some(1),
+        };
+    }
+    world.agents[0].send(&world.api, &report).await;
+    let log = world.api.get(&person.access, &format!("/v1/instances/{loud}/logs")).await.is(200);
+    assert_eq!(log["tail"], "before\u{fffd}after \\u0000 \u{1f4a5}", "{log}");
+    assert_eq!(world.state(&person, &loud).await, "failed");
+    for id in [quiet, shouting, crying] {
+        assert_eq!(world.state(&person, &id).await, "running");
+    }
+    assert_eq!(world.host(0).await["unreachable_since"], json!(null));
 }
