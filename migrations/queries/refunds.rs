@@ -47,12 +47,14 @@ pub async fn insert_refund(conn: &mut Conn, scope: &TenantScope, refund: &Refund
     Ok(())
 }
 
-/// Writes what may change of a refund, if it is still pending. `false`: it was resolved meanwhile; nothing changed.
+/// Writes what may change of a refund, if it is still pending; cash that was paid out may also have come back. `false`: it was resolved
+/// meanwhile; nothing changed.
 pub async fn update_refund(conn: &mut Conn, scope: &TenantScope, refund: &RefundRow) -> Result<bool> {
     let row = put(refund)?;
     let done = query!(
         "UPDATE refunds SET state = $3, failure = $4, external_id = $5, asks = $6, ask_at = $7, resolved_at = $8
-         WHERE tenant_id = $1 AND id = $2 AND state = 'pending'",
+         WHERE tenant_id = $1 AND id = $2
+             AND (state = 'pending' OR (state = 'settled' AND top_up_id IS NOT NULL AND $3 <> 'pending'))",
         scope.as_str(),
         row.id,
         row.state,
@@ -110,10 +112,23 @@ pub async fn refunds_due(conn: &mut Conn, now: Timestamp, limit: u32) -> Result<
     take_all(raws.fetch_all(conn).await?)
 }
 
+/// For the same worker: cash that was paid out and may have come back.
+pub async fn refunds_paid_due(conn: &mut Conn, now: Timestamp, limit: u32) -> Result<Vec<RefundRow>> {
+    let raws = select_refund!(
+        "WHERE state = 'settled' AND top_up_id IS NOT NULL AND ask_at <= $1 ORDER BY ask_at, id LIMIT $2",
+        now.as_micros(),
+        i64::from(limit)
+    );
+    take_all(raws.fetch_all(conn).await?)
+}
+
 /// For callbacks: has the worker ask about a refund at its next tick.
 pub async fn refund_ask_now(conn: &mut Conn, external_id: &str) -> Result<bool> {
-    let done =
-        query!("UPDATE refunds SET ask_at = 0 WHERE external_id = $1 AND state = 'pending'", external_id);
+    let done = query!(
+        "UPDATE refunds SET ask_at = 0
+         WHERE external_id = $1 AND top_up_id IS NOT NULL AND state IN ('pending', 'settled')",
+        external_id
+    );
     Ok(done.execute(conn).await?.rows_affected() == 1)
 }
 

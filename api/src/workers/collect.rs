@@ -5,7 +5,7 @@
 use tarn_protocol::ids::TenantId;
 use tarn_protocol::units::Timestamp;
 use tarn_rows::TenantScope;
-use tarn_rows::payments::{RefundRow, TopUpRow, TopUpState};
+use tarn_rows::payments::{RefundRow, RefundState, TopUpRow, TopUpState};
 
 use super::claim::Claim;
 use super::{Report, WorkError};
@@ -30,6 +30,10 @@ pub async fn tick(state: &AppState, claim: Claim, now: Timestamp) -> Result<Repo
         count(&mut report, ask(state, claim, row, now).await)?;
     }
     let due = state.store.reader().await?.refunds_due(now, ASKED_MAX).await?;
+    for row in due {
+        count(&mut report, pay_back(state, claim, row, now).await)?;
+    }
+    let due = state.store.reader().await?.refunds_paid_due(now, ASKED_MAX).await?;
     for row in due {
         count(&mut report, pay_back(state, claim, row, now).await)?;
     }
@@ -99,11 +103,17 @@ fn fenced(claim: Claim) -> WorkError {
     WorkError::Fenced { worker: claim.worker.name(), fence: claim.fence.get() }
 }
 
-/// One pending refund; whether it is decided now.
+/// One refund that is pending, or was paid out and may have come back; whether it is decided now.
 async fn pay_back(state: &AppState, claim: Claim, row: RefundRow, now: Timestamp) -> Result<bool, WorkError> {
     let told = refunds::order(state, &row).await;
-    if let Err(error) = &told {
-        tracing::warn!(%error, refund_id = %row.id, "a refund could not be ordered yet");
+    match &told {
+        Err(error) if row.state == RefundState::Pending => {
+            tracing::warn!(%error, refund_id = %row.id, "a refund could not be ordered yet");
+        }
+        Err(error) => {
+            tracing::debug!(%error, refund_id = %row.id, "a refund that is paid out could not be asked about");
+        }
+        Ok(_) => {}
     }
     let (told, act) = (told.map_err(|error| error.to_string()), Act::at(state, now));
     let (decided, act) = state
@@ -120,8 +130,8 @@ async fn pay_back(state: &AppState, claim: Claim, row: RefundRow, now: Timestamp
                     }
                 };
                 let scope = TenantScope::proven(row.tenant_id.clone());
-                let row = refunds::take_over(tx, &mut act, &scope, &row.id, &told).await?;
-                Ok((row.resolved_at.is_some(), act))
+                let now = refunds::take_over(tx, &mut act, &scope, &row.id, &told).await?;
+                Ok((now.state != row.state, act))
             })
         })
         .await?;

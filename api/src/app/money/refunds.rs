@@ -2,7 +2,8 @@
 //!
 //! A refund of a charge is done when it is accepted: reversals of the charge's own transfers, newest first. A refund of cash takes
 //! the unspent part of one top-up out of the wallet first and then orders it from the provider under its own name, again and again
-//! until the provider has answered; if it cannot pay, the money goes back into the bucket. Whoever races: what of a transfer is
+//! until the provider has answered; if it cannot pay, the money goes back into the bucket. What was paid out may come back from the
+//! customer's bank for weeks; so it is asked about now and then, and goes back into the bucket too. Whoever races: what of a transfer is
 //! reversed is one row with a check, and the tenant is locked.
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use tarn_billing::money::Micros;
 use tarn_billing::refund::{self, Charged, InvalidRefund};
 use tarn_billing::transfer::{InvalidTransfer, Transfer, TransferKind, expiry_again_id, payout_id};
 use tarn_protocol::ids::{GrantId, RefundId, SegmentId, TopUpId};
+use tarn_protocol::units::Timestamp;
 use tarn_rows::TenantScope;
 use tarn_rows::ledger::{Posting, TransferRow};
 use tarn_rows::payments::{RefundRow, RefundState, TopUpRow, TopUpState};
@@ -33,6 +35,13 @@ use crate::till::{MICROS_PER_FEN, PaymentError, REPEATABLE_SECONDS, RefundOrder,
 
 /// How long credit lives that is given back to a bucket which had expired.
 const RENEWED_SECONDS: i64 = 30 * 24 * 3600;
+
+/// How often a refund that was paid out is asked about, without a callback.
+const PAID_ASK_SECONDS: i64 = 24 * 3600;
+/// For so long after it was begun: banks send back within 30 days.
+const PAID_ASK_SECONDS_MAX: i64 = 35 * 24 * 3600;
+/// When nothing more is expected.
+const NEVER: Timestamp = Timestamp::from_micros(i64::MAX);
 
 #[derive(Debug, thiserror::Error)]
 pub enum RefundFailed {
@@ -292,11 +301,19 @@ async fn refundable(
     Ok(Micros::new(most - most % MICROS_PER_FEN))
 }
 
+/// When to ask next about a refund that is in this state now.
+fn ask_again(row: &RefundRow, state: RefundState, now: Timestamp) -> Timestamp {
+    match state {
+        RefundState::Pending => next_ask(now, row.asks),
+        RefundState::Settled if now.micros_since(row.created_at) < PAID_ASK_SECONDS_MAX * 1_000_000 => {
+            now.plus_seconds(PAID_ASK_SECONDS)
+        }
+        RefundState::Settled | RefundState::Failed => NEVER,
+    }
+}
+
 /// Orders a refund from the provider, or asks what became of it.
 pub async fn order(state: &AppState, row: &RefundRow) -> Result<RefundTold, RefundFailed> {
-    if let Some(external_id) = &row.external_id {
-        return Ok(state.payments.ask_refund(external_id).await?);
-    }
     let scope = TenantScope::proven(row.tenant_id.clone());
     let top_up = match &row.top_up_id {
         Some(id) => state.store.reader().await?.top_up(&scope, id).await?,
@@ -305,6 +322,9 @@ pub async fn order(state: &AppState, row: &RefundRow) -> Result<RefundTold, Refu
     let top_up = top_up.ok_or(RefundFailed::NoSuchThing)?;
     if top_up.provider != state.payments.name() {
         return Err(RefundFailed::OtherProvider { provider: top_up.provider });
+    }
+    if let Some(external_id) = &row.external_id {
+        return Ok(state.payments.ask_refund(external_id).await?);
     }
     let payment_ref = top_up.payment_ref.ok_or(RefundFailed::NoSuchThing)?;
     let order = RefundOrder { reference: row.id.to_string(), payment_ref, amount: row.amount_micros };
@@ -318,7 +338,7 @@ pub async fn order(state: &AppState, row: &RefundRow) -> Result<RefundTold, Refu
     Ok(state.payments.refund(&order).await?)
 }
 
-/// What the provider said of a refund becomes the record, once.
+/// What the provider said of a refund becomes the record, once; paid out, it can still come back.
 pub async fn take_over(
     tx: &mut Tx,
     act: &mut Act,
@@ -328,11 +348,12 @@ pub async fn take_over(
 ) -> Result<RefundRow, RefundFailed> {
     tx.lock_tenant(scope).await?;
     let row = tx.refund(scope, id).await?.ok_or(RefundFailed::NoSuchThing)?;
-    if row.state != RefundState::Pending {
+    let paid_out = row.state == RefundState::Settled && row.top_up_id.is_some();
+    if row.state != RefundState::Pending && !paid_out {
         return Ok(row);
     }
     let (state, failure) = match &told.outcome {
-        RefundOutcome::Pending => (RefundState::Pending, None),
+        RefundOutcome::Pending => (row.state, None),
         RefundOutcome::Done => (RefundState::Settled, None),
         RefundOutcome::Failed(words) => (RefundState::Failed, Some(words.clone())),
     };
@@ -341,8 +362,8 @@ pub async fn take_over(
         failure,
         external_id: Some(told.external_id.clone()),
         asks: row.asks.saturating_add(1),
-        ask_at: next_ask(act.now, row.asks),
-        resolved_at: (state != RefundState::Pending).then_some(act.now),
+        ask_at: ask_again(&row, state, act.now),
+        resolved_at: if state == row.state { row.resolved_at } else { Some(act.now) },
         ..row
     };
     if state == RefundState::Failed {
@@ -392,11 +413,13 @@ async fn put_back(
 /// The provider did not answer, or refused: orders or asks again later, and has a person look if that goes on.
 pub async fn postpone(tx: &mut Tx, act: &Act, row: &RefundRow, why: &str) -> Result<(), StoreError> {
     let scope = TenantScope::proven(row.tenant_id.clone());
-    if watch::refund_stuck(act.now, row.created_at, row.external_id.is_some()) {
+    if row.state == RefundState::Pending
+        && watch::refund_stuck(act.now, row.created_at, row.external_id.is_some())
+    {
         stuck(tx, act, row, why).await?;
     }
-    let next =
-        RefundRow { asks: row.asks.saturating_add(1), ask_at: next_ask(act.now, row.asks), ..row.clone() };
+    let ask_at = ask_again(row, row.state, act.now);
+    let next = RefundRow { asks: row.asks.saturating_add(1), ask_at, ..row.clone() };
     tx.update_refund(&scope, &next).await.map(drop)
 }
 

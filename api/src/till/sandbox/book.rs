@@ -75,6 +75,7 @@ pub struct Book {
     refunds: BTreeMap<String, Refund>,
     answers: BTreeMap<String, Kept>,
     made: usize,
+    pub(super) refunds_asked: usize,
 }
 
 /// What was answered to a key, when and to what.
@@ -261,7 +262,8 @@ impl Book {
         (200, self.refund_document(&id))
     }
 
-    pub(super) fn refund_of(&self, id: &str) -> Answer {
+    pub(super) fn refund_of(&mut self, id: &str) -> Answer {
+        self.refunds_asked += 1;
         if self.refunds.contains_key(id) {
             (200, self.refund_document(id))
         } else {
@@ -280,13 +282,22 @@ impl Book {
     }
 
     pub(super) fn decide_refunds(&mut self, done: bool, now: Timestamp) {
-        let pending: Vec<String> = self
+        self.turn_refunds("pending", done, now);
+    }
+
+    /// What was paid out comes back from the bank.
+    pub(super) fn bounce_refunds(&mut self, now: Timestamp) {
+        self.turn_refunds("succeeded", false, now);
+    }
+
+    fn turn_refunds(&mut self, from: &str, done: bool, now: Timestamp) {
+        let turned: Vec<String> = self
             .refunds
             .iter()
-            .filter(|(_, refund)| refund.status == "pending")
+            .filter(|(_, refund)| refund.status == from)
             .map(|(id, _)| id.clone())
             .collect();
-        for id in pending {
+        for id in turned {
             let Some(refund) = self.refunds.get_mut(&id) else { continue };
             refund.status = if done { "succeeded" } else { "failed" };
             let (intent, fen) = (refund.intent.clone(), refund.fen);

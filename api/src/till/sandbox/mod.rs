@@ -110,6 +110,17 @@ impl Sandbox {
         self.shared.book().decide_refunds(done, now);
     }
 
+    /// The bank sends back every refund that was paid out.
+    pub fn bounce_refunds(&self) {
+        let now = self.shared.clock.now();
+        self.shared.book().bounce_refunds(now);
+    }
+
+    /// How often somebody asked what became of a refund.
+    pub fn refunds_asked(&self) -> usize {
+        self.shared.book().refunds_asked
+    }
+
     /// Everything that happened since the last call, oldest first.
     pub fn take_events(&self) -> Vec<Event> {
         std::mem::take(&mut self.shared.book().events)

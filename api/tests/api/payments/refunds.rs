@@ -9,6 +9,7 @@ with_till! {
     unspent_cash_goes_back_by_the_way_on_which_it_came;
     m17_a_hundred_refunds_at_once_never_pay_out_more_than_came;
     a_refund_that_the_provider_cannot_pay_returns_to_its_bucket;
+    a_refund_that_comes_back_after_it_was_paid_is_the_customers_again;
     a_refund_whose_answer_was_lost_is_paid_once;
     a_refund_whose_answer_is_lost_for_days_is_paid_once;
 }
@@ -97,6 +98,55 @@ async fn a_refund_that_the_provider_cannot_pay_returns_to_its_bucket(till: Till)
     till.api.post_once(&person.access, &path(&made), "again", json!({})).await.is(201);
     till.pass(5).await;
     assert_eq!((till.cash(&person).await.as_str(), till.sandbox.collected_fen()), ("0.00", 0));
+    till.audit().await;
+}
+
+/// A bank may send a refund back for weeks after the provider called it paid: by callback, or found by asking.
+async fn a_refund_that_comes_back_after_it_was_paid_is_the_customers_again(till: Till) {
+    let person = till.person().await;
+    let made = till.paid(&person, "k", yuan("50.00")).await;
+    for (key, told) in [("r1", true), ("r2", false)] {
+        let refund = till.api.post_once(&person.access, &path(&made), key, yuan("20.00")).await.is(201);
+        let at = format!("/v1/refunds/{}", refund["id"].as_str().unwrap());
+        till.pass(5).await;
+        assert_eq!(till.get(&person, &at).await.is(200)["state"], "settled");
+        assert_eq!((till.sandbox.collected_fen(), till.cash(&person).await.as_str()), (3_000, "30.00"));
+        for _ in 0..9 {
+            till.pass(24 * 3600).await;
+        }
+        drop(till.sandbox.take_events());
+        till.sandbox.bounce_refunds();
+        let events = till.sandbox.take_events();
+        assert_eq!((events.len(), events[0].kind.as_str()), (1, "refund.failed"));
+        if told {
+            assert_eq!(till.deliver(&events[0], 0).await, 204);
+            assert_eq!(till.deliver(&events[0], 1).await, 204);
+            till.pass(5).await;
+        } else {
+            till.pass(24 * 3600).await;
+        }
+        let back = till.get(&person, &at).await.is(200);
+        assert_eq!(
+            (&back["state"], &back["failure"]),
+            (&json!("failed"), &json!("expired_or_canceled_card")),
+            "{back}"
+        );
+        assert_eq!((till.sandbox.collected_fen(), till.cash(&person).await.as_str()), (5_000, "50.00"));
+        till.audit().await;
+    }
+    // Told late or again, it is not put back twice.
+    till.pass(24 * 3600).await;
+    assert_eq!(till.cash(&person).await, "50.00");
+    till.api.post_once(&person.access, &path(&made), "whole", yuan("50.00")).await.is(201);
+    till.pass(5).await;
+    assert_eq!((till.sandbox.collected_fen(), till.cash(&person).await.as_str()), (0, "0.00"));
+    // Nobody asks for ever.
+    let asked = till.sandbox.refunds_asked();
+    for _ in 0..40 {
+        till.pass(24 * 3600).await;
+    }
+    let month = till.sandbox.refunds_asked() - asked;
+    assert!((30..=36).contains(&month), "once a day for five weeks: {month}");
     till.audit().await;
 }
 

@@ -45,6 +45,7 @@ calls! { refunds {
     refund(scope: &TenantScope, id: &RefundId) -> Option<RefundRow>;
     refunded_of_segment(scope: &TenantScope, segment: &SegmentId) -> Micros;
     refunds_due(now: Timestamp, limit: u32) -> Vec<RefundRow>;
+    refunds_paid_due(now: Timestamp, limit: u32) -> Vec<RefundRow>;
     refund_ask_now(external_id: &str) -> bool;
     reversed_of_transfer(id: &TransferId) -> Micros;
     reverse_transfer(id: &TransferId, original: Micros, amount: Micros) -> bool;
