@@ -14,6 +14,7 @@ with_till! {
     a_charge_that_arrived_is_credited_though_its_card_is_gone;
     another_card_is_not_charged_for_what_the_first_one_paid;
     a_charge_that_never_arrived_ends_and_no_decline_is_counted;
+    a_rule_that_is_lifted_or_lowered_charges_nothing_on_an_older_wish;
     without_a_saved_method_nothing_is_charged;
 }
 
@@ -178,6 +179,34 @@ async fn a_charge_that_never_arrived_ends_and_no_decline_is_counted(till: Till) 
     let rule = till.get(&person, RULE).await.is(200);
     assert_eq!(rule["active"], true, "{rule}");
     assert_eq!(kinds(&till, &person).await, [""; 0], "an outage is no decline");
+    till.audit().await;
+}
+
+/// The provider is away when the rule wants cash, and back when the customer has changed their mind.
+async fn a_rule_that_is_lifted_or_lowered_charges_nothing_on_an_older_wish(till: Till) {
+    let person = saver(&till).await;
+    for lifted in [true, false] {
+        till.sandbox.set_faults(Faults { down: true, ..Faults::default() });
+        till.api.put(&person.access, RULE, rule("20.00", "100.00", 20)).await.is(200);
+        hours(&till, 2).await;
+        if lifted {
+            assert_eq!(till.api.delete(&person.access, RULE).await.status, 204);
+        } else {
+            till.api.put(&person.access, RULE, rule("20.00", "10.00", 20)).await.is(200);
+        }
+        till.sandbox.set_faults(Faults::default());
+        hours(&till, 4).await;
+        assert_eq!((till.cash(&person).await.as_str(), till.sandbox.charges_made()), ("5.00", 0), "{lifted}");
+        if lifted {
+            hours(&till, 30).await;
+        }
+    }
+    hours(&till, 30).await;
+    assert_eq!(
+        (till.cash(&person).await.as_str(), till.sandbox.charges_made()),
+        ("15.00", 1),
+        "the old wish is over, the lower one is carried out"
+    );
     till.audit().await;
 }
 

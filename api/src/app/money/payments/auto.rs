@@ -76,15 +76,18 @@ pub async fn begin(
 
 /// Charges the saved method under the top-up's own name, or finds what became of an earlier try. `None`: that is not known yet.
 ///
-/// The provider remembers the name for a day ([`REPEATABLE_SECONDS`]) and only with the method that was charged first. Outside of that
-/// nothing is charged any more: the provider's record says whether a try arrived, and if none did the top-up is over. Its rule then
+/// The provider remembers the name for a day ([`REPEATABLE_SECONDS`]) and only with the method that was charged first. Outside of that,
+/// and once the rule is lifted or wants less, nothing is charged any more: the provider's record says whether a try arrived, and if none did the top-up is over. Its rule then
 /// begins another, under another name.
 pub async fn charge(state: &AppState, row: &TopUpRow) -> Result<Option<Told>, PaymentFailed> {
     let scope = TenantScope::proven(row.tenant_id.clone());
     let age = state.clock.now().micros_since(row.created_at);
     let method = state.store.reader().await?.payment_method(&scope).await?;
     let method = method.filter(|method| method.provider == row.provider);
-    if let Some(method) = method.as_ref().filter(|_| age < REPEATABLE_SECONDS * 1_000_000) {
+    // What the customer has taken back meanwhile is not charged on the strength of an older wish.
+    let rule = state.store.reader().await?.auto_top_up(&scope).await?;
+    let wanted = rule.is_some_and(|rule| rule.amount_micros >= row.amount_micros);
+    if let Some(method) = method.as_ref().filter(|_| wanted && age < REPEATABLE_SECONDS * 1_000_000) {
         let charge = SavedCharge {
             reference: row.id.to_string(),
             amount: row.amount_micros,
