@@ -91,7 +91,9 @@ pub async fn check(
         Err(refused) => return Ok(Err(refused.into())),
     };
     let limits = Limits::load(tx, &scope, &purse, act.now).await?;
-    let admitted = limits.admit(rate, dossier.row.created_by.as_deref(), &dossier.row.label, act.now);
+    let starting = limits.starting(tx, &scope, &dossier.row.id).await?;
+    let (by, label) = (dossier.row.created_by.as_deref(), &dossier.row.label);
+    let admitted = limits.admit(rate, &starting, by, label, act.now);
     if let Err(reached) = admitted.map_err(CorruptMoney::Amount)? {
         return Ok(Err(reached.into()));
     }

@@ -10,7 +10,7 @@ use tarn_billing::cap::{self, Cap, Window};
 use tarn_billing::money::{Micros, OutOfRange};
 use tarn_billing::rate::{Rate, hourly_burn};
 use tarn_billing::segment::{Segment, SegmentState};
-use tarn_protocol::ids::SegmentId;
+use tarn_protocol::ids::{InstanceId, SegmentId};
 use tarn_protocol::units::Timestamp;
 use tarn_rows::TenantScope;
 use tarn_rows::caps::{CapSubject, SegmentOwnerRow, SpendCapRow};
@@ -49,6 +49,14 @@ impl Limit {
     pub fn covers_open(&self, segment: &SegmentId) -> bool {
         self.open.iter().any(|(id, _)| id == segment)
     }
+}
+
+/// A start that was let in and does not run yet: its hour is as good as spent.
+#[derive(Debug)]
+pub struct Starting {
+    created_by: Option<String>,
+    label: String,
+    hour: Micros,
 }
 
 /// A start that a cap does not let in.
@@ -132,16 +140,46 @@ impl Limits {
         over.filter_map(|limit| Some((limit.reached_at?, limit))).min_by_key(|(at, _)| *at)
     }
 
-    /// Whether something more at `rate` may start now.
+    /// What was let in before and does not run yet, but for `own`. The tenant is locked, so nobody else is let in meanwhile.
+    pub async fn starting(
+        &self,
+        tx: &mut Tx,
+        scope: &TenantScope,
+        own: &InstanceId,
+    ) -> Result<Vec<Starting>, StoreError> {
+        let mut starting = Vec::new();
+        if self.caps.is_empty() {
+            return Ok(starting);
+        }
+        // A hold lasts from the admission to the first ready evidence; one start may have several, on several accounts.
+        for hold in tx.holds_pending(scope).await? {
+            let Some(id) = hold.instance_id.filter(|id| id != own) else { continue };
+            let Some(instance) = tx.instance(scope, &id).await? else { continue };
+            starting.push(Starting {
+                created_by: instance.created_by,
+                label: instance.label,
+                hour: hold.amount_micros,
+            });
+        }
+        Ok(starting)
+    }
+
+    /// Whether something more at `rate` may start now, besides what is `starting`.
     pub fn admit(
         &self,
         rate: Rate,
+        starting: &[Starting],
         created_by: Option<&str>,
         label: &str,
         now: Timestamp,
     ) -> Result<Result<(), CapReached>, OutOfRange> {
         for limit in self.caps.iter().filter(|limit| covers(&limit.row, created_by, label)) {
+            let begun = starting
+                .iter()
+                .filter(|start| covers(&limit.row, start.created_by.as_deref(), &start.label))
+                .map(|start| start.hour);
             let burn = hourly_burn(limit.open.iter().map(|(_, rate)| *rate).chain([rate]))?;
+            let burn = burn.checked_add(Micros::checked_sum(begun)?)?;
             let left = limit.window.to.micros_since(now) / 1_000_000;
             let needed =
                 i128::from(burn.get()) * i128::from(left.clamp(0, ROOM_SECONDS)) / i128::from(ROOM_SECONDS);

@@ -171,6 +171,9 @@ async fn tell_exhausted(
     scope: &TenantScope,
     until: Timestamp,
 ) -> Result<(), StoreError> {
+    if !notices::mark(tx, act, scope, NoticeKind::BalanceExhausted).await? {
+        return Ok(());
+    }
     let crossing = format!("{} {}", NoticeKind::BalanceExhausted.as_str(), until.as_micros());
     let detail = json!({
         "exhausted_at_micros": until.as_micros(),
@@ -179,7 +182,8 @@ async fn tell_exhausted(
     notices::tell(tx, act, scope, NoticeKind::BalanceExhausted, &crossing, detail).await.map(drop)
 }
 
-/// Why a host ended `instance` by itself at the moment that it was told: the money, or a spend cap.
+/// Why a host ended `instance` by itself at the moment that it was told: the money, or a spend cap. The customer is told too, for when
+/// the control plane comes to look nothing runs any more.
 pub async fn why_ended(
     tx: &mut Tx,
     act: &Act,
@@ -192,16 +196,20 @@ pub async fn why_ended(
         return Ok(if capped { ReasonCode::SpendCapReached } else { ReasonCode::BalanceExhausted });
     };
     let purse = Purse::load(tx, scope, act.now).await.map_err(corrupt)?;
-    let limits = Limits::load(tx, scope, &purse, act.now).await.map_err(corrupt)?;
+    // It ended when it was told to, which may have been in a period that is over by now.
+    let ended = segment.exhausts_at.map_or(act.now, |told| told.min(act.now));
+    let limits = Limits::load(tx, scope, &purse, ended).await.map_err(corrupt)?;
     let money = money_end(&purse, act.now).map_err(corrupt)?;
     let capped = limits.until(&segment.id);
     let first = capped.filter(|(at, _)| money.is_none_or(|until| *at < until));
     // What the host was told may be a moment older than what is known now.
     let slack = act.now.plus_seconds(SLACK_SECONDS);
-    Ok(match first {
-        Some((at, _)) if at <= slack => ReasonCode::SpendCapReached,
-        _ => ReasonCode::BalanceExhausted,
-    })
+    if let Some((_, limit)) = first.filter(|(at, _)| *at <= slack) {
+        caps::tell(tx, act, scope, limit).await?;
+        return Ok(ReasonCode::SpendCapReached);
+    }
+    tell_exhausted(tx, act, scope, money.unwrap_or(ended).min(ended)).await?;
+    Ok(ReasonCode::BalanceExhausted)
 }
 
 /// Before a commit: the runway of every tenant whose burn the transaction changed.

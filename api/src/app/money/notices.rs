@@ -20,6 +20,10 @@ pub use tarn_rows::notices::NoticeKind;
 const THRESHOLDS: [(NoticeKind, i64); 2] =
     [(NoticeKind::BalanceLow24h, 24 * 3600), (NoticeKind::BalanceLow1h, 3600)];
 
+/// Money that lasts for so long has not ended: its end is told again. Shorter than what a start needs, longer than what is left when
+/// several runs end one after the other.
+const LASTS_SECONDS: i64 = 1800;
+
 /// Tells `scope` of `crossing`, unless it was told before; whether it is news.
 pub async fn tell(
     tx: &mut Tx,
@@ -61,7 +65,20 @@ pub async fn runway(
             (true, true) | (false, false) => {}
         }
     }
+    let lasts = match runway {
+        Runway::Until(until) => until > act.now.plus_seconds(LASTS_SECONDS),
+        Runway::Unlimited => true,
+    };
+    if lasts && marks.iter().any(|mark| mark.kind == NoticeKind::BalanceExhausted) {
+        tx.clear_notice_mark(scope, NoticeKind::BalanceExhausted).await?;
+    }
     Ok(())
+}
+
+/// Marks what is told once until it is armed again; whether it was not marked.
+pub async fn mark(tx: &mut Tx, act: &Act, scope: &TenantScope, kind: NoticeKind) -> Result<bool, StoreError> {
+    let mark = NoticeMarkRow { tenant_id: scope.tenant_id().clone(), kind, fired_at: act.now };
+    tx.insert_notice_mark(scope, &mark).await
 }
 
 /// Arms every threshold: money came while nothing burns.
@@ -69,6 +86,7 @@ pub async fn arm(tx: &mut Tx, scope: &TenantScope) -> Result<(), StoreError> {
     for (kind, _) in THRESHOLDS {
         tx.clear_notice_mark(scope, kind).await?;
     }
+    tx.clear_notice_mark(scope, NoticeKind::BalanceExhausted).await?;
     Ok(())
 }
 
@@ -80,8 +98,7 @@ async fn fire(
     runway: Runway,
     burn_per_hour: tarn_billing::money::Micros,
 ) -> Result<(), StoreError> {
-    let mark = NoticeMarkRow { tenant_id: scope.tenant_id().clone(), kind, fired_at: act.now };
-    if !tx.insert_notice_mark(scope, &mark).await? {
+    if !mark(tx, act, scope, kind).await? {
         return Ok(());
     }
     let until = match runway {

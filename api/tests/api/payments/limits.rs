@@ -9,6 +9,9 @@ use crate::harness::Api;
 on_both! {
     a_cap_stops_at_its_second_and_the_next_day_begins_afresh;
     a_host_stops_at_a_cap_by_itself_and_the_reason_is_the_cap;
+    a_cap_reached_before_midnight_is_the_reason_after_it;
+    a_host_that_stops_by_itself_is_told_of_once;
+    starts_that_race_do_not_rely_on_the_same_room_under_a_cap;
     a_cap_of_a_label_or_a_key_stops_its_own_alone;
     a_raised_cap_and_a_lifted_one_let_run_on;
 }
@@ -176,5 +179,77 @@ async fn a_raised_cap_and_a_lifted_one_let_run_on(api: Api) {
     world.pass(1).await;
     world.pass(1).await;
     assert_eq!(world.instance(&person, &id).await["reason_code"], "spend_cap_reached");
+    consistent(&world.api).await;
+}
+
+/// The control plane is away from before the cap is reached until the next day has begun.
+async fn a_cap_reached_before_midnight_is_the_reason_after_it(api: Api) {
+    let mut world = World::with_host(api, 8).await;
+    let (person, _) = world.spender_and_key().await;
+    let listed = world.api.put(&person.access, CAPS, day("2.40")).await.is(200);
+    let midnight: jiff::Timestamp = listed["period_ends_at"].as_str().unwrap().parse().unwrap();
+    let left = midnight.as_second() - world.now().as_micros() / 1_000_000;
+    world.pass(left - 5_400).await;
+    let id = world.create(&person, "pool-96").await;
+    world.pass(1).await;
+    world.pass(1).await;
+    world.api.clock.advance_seconds(6_300);
+    let now = world.now();
+    world.agents[0].set_now(now);
+    let report = world.agents[0].next_report();
+    assert!(!world.agents[0].runs(&id), "the agent stopped by itself");
+    world.agents[0].send(&world.api, &report).await;
+    world.tick().await;
+    world.round().await;
+    let ended = world.instance(&person, &id).await;
+    assert_eq!(
+        (&ended["state"], &ended["reason_code"]),
+        (&json!("stopped"), &json!("spend_cap_reached")),
+        "{ended}"
+    );
+    let charge = world.charges(&person).await[0].clone();
+    assert_eq!(
+        (&charge["seconds"], &charge["close_reason"]),
+        (&json!(3_600), &json!("spend_cap")),
+        "{charge}"
+    );
+    let told = notices(&world, &person.access).await;
+    assert!(told.iter().any(|kind| kind == "spend_cap.reached"), "{told:?}");
+    assert!(!told.iter().any(|kind| kind == "balance.exhausted"), "{told:?}");
+    // The new day is fresh.
+    let start = format!("/v1/instances/{id}/actions/start");
+    world.api.post_once(&person.access, &start, "b", json!({})).await.is(202);
+    consistent(&world.api).await;
+}
+
+async fn starts_that_race_do_not_rely_on_the_same_room_under_a_cap(api: Api) {
+    let mut world = World::with_host(api, 8).await;
+    let person = world.spender().await;
+    world.api.put(&person.access, CAPS, day("2.40")).await.is(200);
+    let first = world.create(&person, "pool-96").await;
+    let second = world.try_create(&person, json!({"offer_id": "pool-96"})).await;
+    second.fails(402, "spend_cap_reached");
+    // One that never comes to run leaves its room to the next.
+    world.terminate(&person, &first).await;
+    world.create(&person, "pool-96").await;
+}
+
+async fn a_host_that_stops_by_itself_is_told_of_once(api: Api) {
+    let mut world = World::with_host(api, 8).await;
+    let (person, _) = world.spender_and_key().await;
+    world.create(&person, "card-24").await;
+    world.create(&person, "card-24").await;
+    world.pass(1).await;
+    world.pass(1).await;
+    world.api.clock.advance_seconds(12 * 3600);
+    let now = world.now();
+    world.agents[0].set_now(now);
+    let report = world.agents[0].next_report();
+    world.agents[0].send(&world.api, &report).await;
+    world.tick().await;
+    world.round().await;
+    world.pass(60).await;
+    let told = notices(&world, &person.access).await;
+    assert_eq!(told.iter().filter(|kind| *kind == "balance.exhausted").count(), 1, "{told:?}");
     consistent(&world.api).await;
 }
