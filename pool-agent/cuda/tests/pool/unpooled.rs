@@ -1,11 +1,12 @@
-//! V17: several cards that are not a pool. The stand-ins lie before the driver and there is no pool config: the host's own truth is shown.
+//! V8, V17: several cards that are not a pool. The stand-ins lie before the driver and there is no pool config: the host's own truth is shown.
 
 use std::path::Path;
 use std::process::Command;
 
+use tarn_protocol::units::Bytes;
 use tarn_sim::machine::LinkClass;
 
-use crate::rig::{PTX, Rig, Shape, Tenant, artefact, program};
+use crate::rig::{PTX, Rig, Shape, Tenant, artefact, program, until};
 
 /// Stand-ins for both libraries, and nothing that says what they stand for.
 fn seat(preset: &'static str) -> Rig {
@@ -97,4 +98,36 @@ fn v17_an_instance_with_some_of_the_cards_sees_the_links_among_those() {
             assert_eq!(asks.number(&format!("wrote {i} {j}")), u64::from(reaches));
         }
     }
+}
+
+/// Every rank has the sum, and every card what its own rank holds: ordinals are the cards that the tenant sees, in its order.
+fn all_reduce(preset: &'static str, visible: &str, cards: &[usize]) {
+    let rig = seat(preset);
+    for way in ["handles", "ipc", "threads"] {
+        let mut ranks = start(&rig.lib(), "ranks", &[way], Some(visible));
+        ranks.read_until("waiting");
+        assert_eq!(ranks.number("ranks"), cards.len() as u64, "{way}");
+        let more = |rank: u64| (rank + 1) * Bytes::mib(100).get();
+        let common = rig.used(cards[0]) - more(0);
+        for (rank, &card) in (0..).zip(cards) {
+            let of = |what: &str| ranks.number(&format!("{what} {rank}"));
+            let (memory, case) =
+                (rig.host.gpus()[card].memory_bytes, format!("{way}: rank {rank}, card {card}"));
+            assert_eq!((of("bad"), of("total"), of("fell")), (0, memory, more(rank)), "{case}");
+            assert_eq!(rig.used(card), common + more(rank), "{case}");
+        }
+        let idle = (0..rig.host.gpus().len()).filter(|card| !cards.contains(card));
+        assert_eq!(idle.map(|card| rig.used(card)).sum::<u64>(), 0, "{way}: nothing on other cards");
+        ranks.say("go on");
+        ranks.end();
+        until("the cards are empty", || cards.iter().all(|&card| rig.used(card) == 0));
+    }
+    assert!(!rig.lib().join("standin.log").exists());
+}
+
+#[test]
+fn v8_ranks_on_two_four_and_eight_cards_reduce_to_the_same_sum() {
+    all_reduce("h200-x2", "0,1", &[0, 1]);
+    all_reduce("rtx4090-x8-seed", "3,1,0,2", &[3, 1, 0, 2]);
+    all_reduce("h200-x8-nvswitch", "0,1,2,3,4,5,6,7", &[0, 1, 2, 3, 4, 5, 6, 7]);
 }
