@@ -1,8 +1,10 @@
-//! M13, M16: shares of one card. Each is a pool of its own, with its own broker and no donors; nothing but the card is common.
+//! M13, M16, V19: shares of one card. Each is a pool of its own, with its own broker and no donors; nothing but the card is common.
+
+use std::time::{Duration, Instant};
 
 use tarn_protocol::units::Bytes;
 
-use crate::rig::{Rig, Shape, Tenant, until};
+use crate::rig::{PATIENCE, PTX, Rig, Shape, Tenant, until};
 
 const STEP: Bytes = Bytes::mib(2);
 const TIER: Bytes = Bytes::gib(12);
@@ -175,4 +177,45 @@ fn m16_an_oversold_share_with_a_host_tier_moves_there_and_its_neighbour_notices_
     intact(&mut neighbour);
     gives_back(neighbour);
     until("the card is empty", || early.used(0) == 0);
+}
+
+/// Shares of a card's processors are not sold, so launches are the driver's own and cost nothing more; what V19 asks of them here is that none is
+/// lost and that the books of memory stay within bounds, whatever form they take.
+#[test]
+fn v19_tiny_kernels_of_every_form_reach_the_driver_and_no_figure_leaves_its_bounds() {
+    let cap = Bytes::mib(192);
+    let rigs = sold(2, cap);
+    let observers: Vec<_> = rigs.iter().map(Rig::observer).collect();
+    let most = Bytes::mib(96).to_string();
+    let mut tenants: Vec<Tenant> =
+        rigs.iter().map(|rig| rig.spawn_program("launching", "dlopen", &[PTX, &most], &[])).collect();
+    for tenant in &mut tenants {
+        tenant.read_until("waiting");
+        for form in ["cuLaunchKernel", "cuLaunchCooperativeKernel", "cuLaunchKernelEx"] {
+            assert!(tenant.facts[form].ends_with("libcuda-real.so.1"), "{:?}", tenant.facts);
+        }
+    }
+    let (start, length, mut looks) = (Instant::now(), Duration::from_secs(3), 0);
+    // A charge is made before the cap is looked at, so it shows for a moment: at most one a thread.
+    let shown_max = cap.get() + 4 * Bytes::mib(97).get();
+    while start.elapsed() < length || looks < 200 {
+        assert!(start.elapsed() < PATIENCE, "{looks} looks");
+        for observer in &observers {
+            let held = observer.processes();
+            assert_eq!(held.len(), 1);
+            assert!(held[0].local_bytes <= shown_max && held[0].donor_bytes == 0, "{held:?}");
+        }
+        let contexts = 2 * rigs[0].host.gpus()[0].context_bytes;
+        assert!(rigs[0].used(0) <= contexts + 2 * cap.get(), "the card holds {}", rigs[0].used(0));
+        looks += 1;
+    }
+    for tenant in &mut tenants {
+        tenant.say("enough");
+        tenant.end();
+        let of = |fact| tenant.number(fact);
+        assert_eq!((of("sum"), of("free")), (of("launches"), cap.get()), "{:?}", tenant.facts);
+        assert!(of("captured") > 0 && of("blocks") > 10 && of("refused") > 0, "{:?}", tenant.facts);
+    }
+    until("the card is empty", || rigs[0].used(0) == 0);
+    assert!(rigs.iter().all(|rig| rig.log().is_empty()));
 }
