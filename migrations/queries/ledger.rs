@@ -1,4 +1,5 @@
-//! The ledger: accounts, transfers, entries, wallet balances. Nothing else writes these tables.
+//! The ledger: accounts, transfers, entries, wallet balances. Nothing else writes these tables, but for the engines' own way of writing
+//! a transfer with its entries (`posting.rs` of each).
 
 use std::sync::LazyLock;
 
@@ -14,6 +15,7 @@ use tarn_rows::wallet::{BalanceRaw, BalanceRow};
 use tarn_rows::{Page, TenantScope};
 
 use super::{Conn, Result, put, take, take_all};
+use crate::posting;
 
 macro_rules! select_transfer {
     ($tail:literal $(, $arg:expr)*) => {
@@ -79,11 +81,10 @@ pub async fn post_transfer(conn: &mut Conn, transfer: &TransferRow) -> Result<Po
             return Ok(posted_before(conn, transfer).await?.unwrap_or(Posting::Insufficient));
         }
     }
-    if !insert_transfer(conn, transfer).await? {
+    if !posting::insert(conn, transfer, moved).await? {
         undo(conn, sides, moved).await?;
         return Ok(posted_before(conn, transfer).await?.unwrap_or(Posting::Conflicting));
     }
-    insert_entries(conn, transfer, moved).await?;
     Ok(Posting::Posted)
 }
 
@@ -108,17 +109,16 @@ pub async fn post_charges(conn: &mut Conn, charges: &[TransferRow]) -> Result<bo
         let mut running = (last_seq - count, last_balance - total);
         for charge in charges {
             running = (running.0 + 1, running.1 + changes(charge)[0].get());
-            if !insert_transfer(conn, charge).await? {
+            if !posting::insert(conn, charge, [Some(running), None]).await? {
                 return Ok(false);
             }
-            insert_entries(conn, charge, [Some(running), None]).await?;
         }
     }
     Ok(true)
 }
 
 /// By how much the debit and the credit side change.
-const fn changes(transfer: &TransferRow) -> [Micros; 2] {
+pub const fn changes(transfer: &TransferRow) -> [Micros; 2] {
     let amount = transfer.amount_micros;
     [Micros::new(-amount.get()), amount]
 }
@@ -128,33 +128,6 @@ static TARNS: LazyLock<Vec<AccountId>> = LazyLock::new(|| {
     let accounts = AccountKind::ALL.into_iter().filter_map(|kind| Account::new(kind, None).ok());
     accounts.map(|account| account.id().clone()).collect()
 });
-
-/// The entries of a transfer; `moved` is the seq and the balance of each side that is a wallet.
-async fn insert_entries(
-    conn: &mut Conn,
-    transfer: &TransferRow,
-    moved: [Option<(i64, i64)>; 2],
-) -> Result<()> {
-    let [debited, credited] = changes(transfer);
-    let [debit, credit] = moved.map(Option::unzip);
-    query!(
-        "INSERT INTO entries (transfer_id, account_id, amount_micros, seq, balance_after_micros, created_at)
-         VALUES ($1, $2, $3, $4, $5, $10), ($1, $6, $7, $8, $9, $10)",
-        transfer.id.as_str(),
-        transfer.debit_account_id.as_str(),
-        debited.get(),
-        debit.0,
-        debit.1,
-        transfer.credit_account_id.as_str(),
-        credited.get(),
-        credit.0,
-        credit.1,
-        transfer.created_at.as_micros()
-    )
-    .execute(conn)
-    .await?;
-    Ok(())
-}
 
 /// An account that is not there is none, and fails the insert.
 async fn is_wallet(conn: &mut Conn, account: &AccountId) -> Result<bool> {
@@ -200,29 +173,6 @@ async fn undo(
         }
     }
     Ok(())
-}
-
-async fn insert_transfer(conn: &mut Conn, transfer: &TransferRow) -> Result<bool> {
-    let row = put(transfer)?;
-    let done = query!(
-        "INSERT INTO transfers (id, kind, debit_account_id, credit_account_id, amount_micros, tenant_id, segment_id,
-             grant_id, reverses, external_provider, external_id, memo, created_at)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) ON CONFLICT (id) DO NOTHING",
-        row.id,
-        row.kind,
-        row.debit_account_id,
-        row.credit_account_id,
-        row.amount_micros,
-        row.tenant_id,
-        row.segment_id,
-        row.grant_id,
-        row.reverses,
-        row.external_provider,
-        row.external_id,
-        row.memo,
-        row.created_at
-    );
-    Ok(done.execute(conn).await?.rows_affected() == 1)
 }
 
 /// Whether a transfer of this id is there, and is the same movement (text and instant of a retry may differ).

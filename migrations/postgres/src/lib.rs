@@ -7,6 +7,7 @@ use sqlx::migrate::Migrator;
 pub type Db = sqlx::Postgres;
 pub type Conn = sqlx::PgConnection;
 
+pub mod posting;
 #[path = "../../queries/mod.rs"]
 pub mod queries;
 

@@ -7,6 +7,7 @@ use sqlx::migrate::Migrator;
 pub type Db = sqlx::Sqlite;
 pub type Conn = sqlx::SqliteConnection;
 
+pub mod posting;
 #[path = "../../queries/mod.rs"]
 pub mod queries;
 
