@@ -13,6 +13,8 @@ use tarn_store::{StoreError, Tx};
 use super::apply;
 use super::dossier::Dossier;
 use crate::app::act::{Act, RECONCILE};
+use crate::app::metering::settle::{self, SettleFailed};
+use crate::app::metering::stored::corrupt;
 
 /// Why a change was refused. Nothing was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -88,6 +90,14 @@ pub async fn patch(
     id: &InstanceId,
     patch: &Patch,
 ) -> Changed {
+    if patch.label.is_some() {
+        // A spend cap may look at labels: what it was until now is carried out first, and what it is from now on is told to the host.
+        settle::settle(tx, act, scope).await.map_err(|error| match error {
+            SettleFailed::Store(error) => error,
+            other => corrupt(other),
+        })?;
+        act.rearm.insert(scope.tenant_id().clone());
+    }
     let Some(mut row) = tx.instance(scope, id).await? else { return Ok(Err(ChangeRefused::NotFound)) };
     row.label = patch.label.clone().unwrap_or(row.label);
     row.tags = patch.tags.clone().map_or(row.tags, Json);

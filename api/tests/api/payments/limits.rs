@@ -14,6 +14,7 @@ on_both! {
     starts_that_race_do_not_rely_on_the_same_room_under_a_cap;
     a_cap_of_a_label_or_a_key_stops_its_own_alone;
     a_raised_cap_and_a_lifted_one_let_run_on;
+    a_label_moves_a_run_under_a_cap_or_out_of_it_from_now_on;
 }
 
 const CAPS: &str = "/v1/wallet/spend-caps";
@@ -251,5 +252,37 @@ async fn a_host_that_stops_by_itself_is_told_of_once(api: Api) {
     world.pass(60).await;
     let told = notices(&world, &person.access).await;
     assert_eq!(told.iter().filter(|kind| *kind == "balance.exhausted").count(), 1, "{told:?}");
+    consistent(&world.api).await;
+}
+
+async fn a_label_moves_a_run_under_a_cap_or_out_of_it_from_now_on(api: Api) {
+    let mut world = World::with_host(api, 8).await;
+    let (person, _) = world.spender_and_key().await;
+    for (label, limit) in [("nothing", "0.00"), ("batch", "2.40")] {
+        let mut cap = day(limit);
+        cap["label"] = json!(label);
+        world.api.put(&person.access, CAPS, cap).await.is(200);
+    }
+    let labelled = json!({"offer_id": "pool-96", "label": "batch"});
+    let made = world.try_create(&person, labelled).await.is(201);
+    let (id, path) = (
+        made["id"].as_str().unwrap().parse().unwrap(),
+        format!("/v1/instances/{}", made["id"].as_str().unwrap()),
+    );
+    world.pass(1).await;
+    world.pass(1).await;
+    // Out of its cap: the host knows before any worker has come by.
+    world.api.patch(&person.access, &path, json!({"label": "web"})).await.is(200);
+    world.api.clock.advance_seconds(2 * 3600);
+    let now = world.now();
+    world.agents[0].step(&world.api, now).await;
+    assert!(world.agents[0].runs(&id), "its old cap would have ended it after an hour");
+    // Under one that has no room: ended now, and what it ran before is charged.
+    world.api.patch(&person.access, &path, json!({"label": "nothing"})).await.is(200);
+    world.pass(1).await;
+    world.pass(1).await;
+    assert_eq!(world.instance(&person, &id).await["reason_code"], "spend_cap_reached");
+    let charge = world.charges(&person).await[0].clone();
+    assert!(charge["seconds"].as_u64().unwrap() >= 7_200, "{charge}");
     consistent(&world.api).await;
 }
