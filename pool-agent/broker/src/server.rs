@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::buffer::spare_capacity;
-use rustix::event::epoll;
+use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -90,12 +90,18 @@ pub struct Server<M: DonorMemory> {
     waiting: Vec<Waiting>,
     next_client: u64,
     quotas: Option<Quotas>,
+    /// Given up for a moment to turn a connection away when no descriptor is left: one that stays unanswered would wake us for ever.
+    spare: Option<OwnedFd>,
 }
 
 impl<M: DonorMemory> std::fmt::Debug for Server<M> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Server").field("desk", &self.desk).finish_non_exhaustive()
     }
+}
+
+fn spare() -> Option<OwnedFd> {
+    eventfd(0, EventfdFlags::CLOEXEC).ok()
 }
 
 /// Opens the socket at `path`, in place of a dead predecessor's.
@@ -139,6 +145,7 @@ impl<M: DonorMemory> Server<M> {
             waiting: Vec::new(),
             next_client: FIRST_CLIENT,
             quotas: None,
+            spare: spare(),
         })
     }
 
@@ -205,6 +212,7 @@ impl<M: DonorMemory> Server<M> {
             let socket = match rustix::net::accept_with(&self.listener, flags) {
                 Ok(socket) => socket,
                 Err(Errno::AGAIN) => return,
+                Err(Errno::MFILE | Errno::NFILE) => return self.turn_away(),
                 Err(errno) => {
                     tracing::warn!(%errno, "a connection could not be accepted");
                     return;
@@ -231,6 +239,22 @@ impl<M: DonorMemory> Server<M> {
             let pid = peer.pid.as_raw_nonzero().get().cast_unsigned();
             self.peers.insert(client, Peer { socket, pid, stage: Stage::Silent { standing } });
             self.silent.insert(client, now);
+        }
+    }
+
+    /// No descriptor is left for whoever waits at the door: they are let in by the spare one, and out again.
+    fn turn_away(&mut self) {
+        tracing::warn!(clients = self.peers.len(), "no descriptor is left: connections are turned away");
+        for _ in 0..CLIENTS_MAX {
+            self.spare = None;
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let turned_away = rustix::net::accept_with(&self.listener, flags);
+            let more = turned_away.is_ok();
+            drop(turned_away);
+            self.spare = spare();
+            if !more {
+                return;
+            }
         }
     }
 

@@ -181,3 +181,44 @@ fn the_process_says_ready_opens_no_context_and_ends_when_asked() {
     assert!(broker.wait().unwrap().success());
     assert!(client.hung_up());
 }
+
+/// Processor time of a process so far, in ticks.
+fn ticks(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let after_name: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    after_name[11].parse::<u64>().unwrap() + after_name[12].parse::<u64>().unwrap()
+}
+
+/// A tenant can fill the broker with connections and with descriptors that it offers. Who knocks then is turned away at once: a knock that
+/// stays unanswered would wake the broker for ever.
+#[test]
+fn a_broker_without_a_descriptor_to_spare_turns_connections_away_and_rests() {
+    let site = Site::new();
+    site.write_pool("GPU-00000000-0000-0000-0000-00000000dead");
+    let nvml = site.host.lib_dir().join("libnvidia-ml.so.1");
+    let plain = site.broker(&site.host.lib_dir(), &nvml);
+    let mut narrow = Command::new("sh");
+    narrow.args(["-c", "ulimit -n 64; exec \"$0\" \"$@\""]).arg(plain.get_program()).args(plain.get_args());
+    narrow.env_clear();
+    narrow.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut broker = narrow.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(broker.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    let early = Client::hello(&site.at("broker.sock"), 1);
+    let crowd: Vec<Client> = (0..100).map(|_| Client::connect(&site.at("broker.sock"))).collect();
+    assert!(crowd[99].hung_up(), "turned away");
+    let before = ticks(broker.id());
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let spent = ticks(broker.id()) - before;
+    assert!(spent < 30, "the broker is awake for {spent} of 100 ticks and has nothing to do");
+    let (reply, _) = early.ask(Request::new(Op::Settle)).expect("who is inside is served");
+    assert!(reply.ok());
+    drop(crowd);
+    let late = Client::connect(&site.at("broker.sock"));
+    assert_eq!(late.ask(Request { nonce: 2, ..Request::new(Op::Hello) }).expect("room again").0.status, 0);
+    assert!(late.lease(1).ok());
+    broker.kill().unwrap();
+    let told = String::from_utf8(broker.wait_with_output().unwrap().stderr).unwrap();
+    assert!(told.lines().count() < 200, "a line a wake-up: {}", told.lines().count());
+}
