@@ -296,7 +296,8 @@ impl<M: DonorMemory> Desk<M> {
     }
 
     fn release(&mut self, caller: Caller, lease: LeaseId, now: Duration) -> Result<Answer, JournalError> {
-        if let Ok(chunk) = self.ledger.release(caller.client, lease) {
+        let released = self.ledger.release(caller.client, lease).ok();
+        if let Some(chunk) = released.or_else(|| self.ledger.disown(caller.nonce, lease)) {
             self.let_go(lease, chunk);
             self.journal.ended(lease)?;
             self.clear_idle_stock();

@@ -87,6 +87,8 @@ pub struct Ledger {
     leases: BTreeMap<LeaseId, Lease>,
     /// Leases of an earlier broker process that nobody claimed yet; their bytes are quarantined.
     orphans: BTreeMap<LeaseId, Chunk>,
+    /// Of each donor's quarantine, what a predecessor left: only that can be claimed.
+    past_bytes: Vec<u64>,
     held: BTreeMap<Client, usize>,
     next_lease: u64,
     leases_max: usize,
@@ -103,6 +105,7 @@ impl Ledger {
             .collect();
         Self {
             accounts,
+            past_bytes: vec![0; capacities.len()],
             leases: BTreeMap::new(),
             orphans: BTreeMap::new(),
             held: BTreeMap::new(),
@@ -132,6 +135,7 @@ impl Ledger {
             ledger.next_lease = ledger.next_lease.max(id.0 + 1);
             if let Some(account) = ledger.accounts.get_mut(chunk.donor.0) {
                 account.quarantined_bytes = account.quarantined_bytes.saturating_add(chunk.bytes);
+                ledger.past_bytes[chunk.donor.0] = account.quarantined_bytes;
                 ledger.orphans.insert(id, chunk);
             }
         }
@@ -220,8 +224,8 @@ impl Ledger {
     }
 
     /// After a restart, a process claims a lease it still holds. What the ledger remembers must agree in owner, donor and size.
-    /// A lease it does not remember (granted in the last moments of the predecessor) is accepted as far as the quarantine
-    /// explains it: registering never takes free bytes. A process that gave up on a connection before its end was noticed takes its leases
+    /// A lease it does not remember (granted in the last moments of the predecessor) is accepted as far as bytes that the predecessor left
+    /// explain it: registering never takes free bytes, nor what was given back to this process. A process that gave up on a connection before its end was noticed takes its leases
     /// over to the new one; nobody else knows its nonce.
     pub fn register(&mut self, client: Client, lease: LeaseId, claim: Chunk) -> Result<(), Refusal> {
         let refused = Refusal::NotYours { lease: lease.0 };
@@ -238,7 +242,9 @@ impl Ledger {
             self.insert(client, lease, claim);
             return Ok(());
         }
-        if claim.bytes == 0 {
+        // No predecessor was so far ahead, and a number near the last one would leave none for later leases.
+        let furthest = self.next_lease.saturating_add(self.leases_max as u64);
+        if claim.bytes == 0 || lease.0 == 0 || lease.0 > furthest {
             return Err(refused);
         }
         if self.orphans.get(&lease).is_some_and(|orphan| *orphan != claim) {
@@ -247,15 +253,26 @@ impl Ledger {
         let Some(account) = self.accounts.get_mut(claim.donor.0) else {
             return Err(Refusal::NoSuchDonor { donor: claim.donor.0 });
         };
-        if account.quarantined_bytes < claim.bytes {
+        let past_bytes = &mut self.past_bytes[claim.donor.0];
+        if *past_bytes < claim.bytes {
             return Err(refused);
         }
+        *past_bytes -= claim.bytes;
         account.quarantined_bytes -= claim.bytes;
         account.leased_bytes += claim.bytes;
         self.orphans.remove(&lease);
         self.next_lease = self.next_lease.max(lease.0.saturating_add(1));
         self.insert(client, lease, claim);
         Ok(())
+    }
+
+    /// A process gave a lease of the past back while no broker was there, and says so now. Its bytes stay quarantined, as all that is
+    /// given back, and nobody claims them any more. `None`: no such lease of that process is remembered.
+    pub fn disown(&mut self, nonce: Nonce, lease: LeaseId) -> Option<Chunk> {
+        let chunk = self.orphans.get(&lease).filter(|chunk| chunk.nonce == nonce).copied()?;
+        self.orphans.remove(&lease);
+        // Whether its bytes are among those that the card still shows is not known: what may be claimed stays.
+        Some(chunk)
     }
 
     /// The card shows `occupied_bytes` of pool memory on `donor` (its `used` less what was there before the pool). Whatever
@@ -266,6 +283,7 @@ impl Ledger {
         let kept = account.quarantined_bytes.min(unexplained);
         let freed = account.quarantined_bytes - kept;
         account.quarantined_bytes = kept;
+        self.past_bytes[donor.0] = self.past_bytes[donor.0].min(kept);
         if kept == 0 {
             self.orphans.retain(|_, chunk| chunk.donor != donor);
         }
@@ -277,6 +295,7 @@ impl Ledger {
         let Some(account) = self.accounts.get_mut(donor.0) else { return };
         let explained = account.leased_bytes + account.quarantined_bytes;
         account.quarantined_bytes += occupied_bytes.saturating_sub(explained);
+        self.past_bytes[donor.0] = account.quarantined_bytes;
     }
 
     pub fn quarantined(&self) -> bool {

@@ -5,7 +5,7 @@
 //! does not answer (stopped, or out of processor time) costs one long wait; from then on it is tried shortly, and ever more rarely, until
 //! it answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -74,6 +74,9 @@ impl From<Gone> for LinkError {
 struct State {
     socket: Option<Socket>,
     leases: BTreeMap<u64, Lease>,
+    /// Given back since the last answer: a broker that dies may never have heard of it, and of the host's memory its successor hears from
+    /// nobody else.
+    unheard: BTreeSet<u64>,
 }
 
 #[derive(Debug)]
@@ -85,6 +88,8 @@ pub(crate) struct Link {
     state: Mutex<State>,
     /// Of the current socket, or -1: for looks without the lock, and for the forked child.
     fd: AtomicI32,
+    /// Of the same socket: tells it from another file by its number.
+    inode: AtomicU64,
     /// Of the last broker that answered; leaked when replaced.
     pages: AtomicPtr<Pages>,
     retry_at_ms: AtomicU64,
@@ -116,6 +121,7 @@ impl Link {
             nonce: random(),
             state: Mutex::default(),
             fd: AtomicI32::new(-1),
+            inode: AtomicU64::new(0),
             pages: AtomicPtr::new(std::ptr::null_mut()),
             retry_at_ms: AtomicU64::new(0),
             silences: AtomicU32::new(0),
@@ -165,6 +171,11 @@ impl Link {
                 let more = reply.flags & CHUNK_MORE != 0;
                 Ok(Chunk { lease: reply.lease, bytes: reply.bytes, rdma, more, descriptor })
             }
+            (Some(Status::Ok), None) => {
+                log::warn("cuda: this process has no descriptor to spare: a chunk was given back");
+                self.tell_released(&mut state, reply.lease);
+                Err(LinkError::OutOfMemory)
+            }
             (Some(Status::OutOfMemory | Status::Limited), _) => Err(LinkError::OutOfMemory),
             _ => Err(LinkError::Refused),
         }
@@ -174,12 +185,10 @@ impl Link {
     pub(crate) fn release(&self, lease: u64, account: &Account) {
         let mut state = self.lock();
         let Some(Lease { bytes, donor }) = state.leases.remove(&lease) else { return };
-        let request = Request { lease, ..Request::new(Op::Release) };
-        if let Some(socket) = &state.socket
-            && socket.send(request).is_err()
-        {
-            // The next broker finds the memory gone by itself.
-            self.disconnect(&mut state);
+        self.tell_released(&mut state, lease);
+        if self.host == Some(donor) && state.socket.is_none() {
+            // Connecting tells the next broker. A card shows by itself that the memory is gone; the host does not.
+            let _ = self.connected(&mut state, account);
         }
         drop(state);
         if self.host == Some(donor) {
@@ -187,7 +196,15 @@ impl Link {
         } else {
             account.return_donor(bytes, self.pages());
         }
+    }
+
+    fn tell_released(&self, state: &mut State, lease: u64) {
+        state.unheard.insert(lease);
         self.returned.store(true, Ordering::Release);
+        let request = Request { lease, ..Request::new(Op::Release) };
+        if state.socket.as_ref().is_some_and(|socket| socket.send(request).is_err()) {
+            self.disconnect(state);
+        }
     }
 
     /// Offers a block to the pool's other processes, piece by piece: the lease of each, or its bytes and the descriptor of local memory.
@@ -288,7 +305,9 @@ impl Link {
     /// In a forked child: the inherited connection belongs to the parent. Only what is safe after fork in a threaded process.
     pub(crate) fn abandon(&self) {
         let fd = self.fd.swap(-1, Ordering::AcqRel);
-        if fd >= 0 {
+        let inode = self.inode.load(Ordering::Acquire);
+        // A program that closes what it does not know may have a file of its own by that number.
+        if fd >= 0 && socket::inode(fd) == Some(inode) {
             // SAFETY: the child's copy of the descriptor; the child starts anew and never uses it.
             unsafe { libc::close(fd) };
         }
@@ -305,6 +324,9 @@ impl Link {
         if answer.is_err() {
             self.unanswered(asked_at_ms, socket::ANSWER_WITHIN_MS);
             self.disconnect(state);
+        } else {
+            // Messages are taken in their order.
+            state.unheard.clear();
         }
         answer
     }
@@ -336,21 +358,22 @@ impl Link {
         self.retry_at_ms.store(now + RETRY_AFTER_MS, Ordering::Relaxed);
         let silent = self.silences.load(Ordering::Relaxed) > 0;
         let within_ms = if silent { SILENT_WITHIN_MS } else { socket::ANSWER_WITHIN_MS };
-        let greeted = self.greet(&state.leases, account, along, within_ms);
+        let greeted = self.greet(state, account, along, within_ms);
         let (socket, answer) = greeted.inspect_err(|_| self.unanswered(now, within_ms))?;
         if silent {
             socket.wait_at_most(socket::ANSWER_WITHIN_MS)?;
             self.silences.store(0, Ordering::Relaxed);
         }
+        self.inode.store(socket.inode(), Ordering::Release);
         self.fd.store(socket.raw(), Ordering::Release);
         state.socket = Some(socket);
         Ok(answer)
     }
 
-    /// Connects and says hello; tells a new broker of the leases that this process holds.
+    /// Connects and says hello; tells a new broker of the leases that this process holds, and of those that it holds no more.
     fn greet(
         &self,
-        leases: &BTreeMap<u64, Lease>,
+        state: &State,
         account: &Account,
         along: Option<Request>,
         within_ms: u64,
@@ -370,13 +393,16 @@ impl Link {
         }
         let pages = Pages::map(ledger, local, reply.slot, self.pages()).ok_or(Gone)?;
         let answer = along.map(|_| socket.receive()).transpose()?;
-        for (&lease, held) in leases {
+        for (&lease, held) in &state.leases {
             let claim = Request { lease, donor: held.donor, bytes: held.bytes, ..Request::new(Op::Register) };
             socket.send(claim)?;
             let (reply, _) = socket.receive()?;
             if !reply.ok() {
                 log::warn(&format!("cuda: lease {lease} of {} bytes was not recognised", held.bytes));
             }
+        }
+        for &lease in &state.unheard {
+            socket.send(Request { lease, ..Request::new(Op::Release) })?;
         }
         // Leaked on purpose: another thread may be reading the old ones.
         self.pages.store(Box::into_raw(Box::new(pages)), Ordering::Release);

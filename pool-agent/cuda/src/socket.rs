@@ -32,6 +32,16 @@ fn identity(fd: RawFd) -> Option<(u64, u64)> {
     }
 }
 
+/// Which socket is behind a number, if one is: all sockets are of one device. Safe in a forked child.
+pub(crate) fn inode(fd: RawFd) -> Option<u64> {
+    // SAFETY: an all-zero stat is valid, and fstat writes it whole.
+    unsafe {
+        let mut stat: libc::stat = std::mem::zeroed();
+        let found = libc::fstat(fd, &raw mut stat) == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFSOCK;
+        found.then_some(stat.st_ino)
+    }
+}
+
 impl Socket {
     /// `within_ms`: how long each answer is waited for.
     pub(crate) fn connect(path: &Path, within_ms: u64) -> Result<Self, Gone> {
@@ -71,6 +81,10 @@ impl Socket {
     /// From now on answers are waited for so long.
     pub(crate) fn wait_at_most(&self, within_ms: u64) -> Result<(), Gone> {
         wait_at_most(&self.fd, within_ms)
+    }
+
+    pub(crate) fn inode(&self) -> u64 {
+        self.identity.1
     }
 
     pub(crate) fn raw(&self) -> RawFd {

@@ -26,7 +26,7 @@ pub enum Op {
     Hello = 1,
     /// Lease up to `bytes` (at least one granule), from donor `donor` or any ([`DONOR_ANY`]). `exact` = 1 refuses less.
     Lease = 2,
-    /// Give the lease `lease` back. No reply.
+    /// Give the lease `lease` back: one of this connection, or one of this process that no broker was there to take back. No reply.
     Release = 3,
     /// After a broker restart: this process still holds `lease`, of `bytes`, on `donor`.
     Register = 4,

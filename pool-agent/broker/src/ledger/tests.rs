@@ -133,8 +133,7 @@ fn apply(ledger: &mut Ledger, step: &Step) {
             let orphan = ledger.orphans.get(&id).copied();
             let full = ledger.held.get(&Client(client)).is_some_and(|&held| held >= LEASES_MAX);
             // The card showed some of the orphans' bytes gone, and does not say whose.
-            let there =
-                orphan.is_some_and(|chunk| ledger.accounts[chunk.donor.0].quarantined_bytes >= chunk.bytes);
+            let there = orphan.is_some_and(|chunk| ledger.past_bytes[chunk.donor.0] >= chunk.bytes);
             let answer = ledger.register(Client(client), id, claim);
             assert!(orphan.is_none() || !lie || answer.is_err(), "a stranger claimed an orphan");
             assert!(lie || full || !there || answer.is_ok(), "a holder is not recognised: {answer:?}");
@@ -216,6 +215,21 @@ fn released_bytes_come_back_only_when_the_card_shows_it() {
     assert_eq!(ledger.accounts()[0].free_bytes(), 0);
     assert_eq!(ledger.settle(Donor(0), 3 * CHUNK_UNIT), CHUNK_UNIT);
     assert_eq!(ledger.settle(Donor(0), 0), 3 * CHUNK_UNIT);
+}
+
+#[test]
+fn what_was_given_back_unheard_is_disowned_by_its_own_process_alone() {
+    let mut ledger = Ledger::new(&[8 * CHUNK_UNIT], LEASES_MAX);
+    let (gone, chunk) = ledger.lease(Client(1), Nonce(1), want(3)).unwrap();
+    let (held, other) = ledger.lease(Client(2), Nonce(2), want(5)).unwrap();
+    let chunks = [(gone, chunk), (held, other)];
+    let mut ledger = Ledger::resumed(&[8 * CHUNK_UNIT], LEASES_MAX, chunks, ledger.next_lease());
+    ledger.settle(Donor(0), 5 * CHUNK_UNIT);
+    assert_eq!((ledger.disown(Nonce(2), gone), ledger.disown(Nonce(1), LeaseId(99))), (None, None));
+    assert_eq!((ledger.disown(Nonce(1), gone), ledger.disown(Nonce(1), gone)), (Some(chunk), None));
+    ledger.register(Client(2), held, other).unwrap();
+    assert_eq!(ledger.disown(Nonce(2), held), None, "a lease is released, not disowned");
+    assert_eq!(ledger.accounts()[0].leased_bytes, 5 * CHUNK_UNIT);
 }
 
 #[test]

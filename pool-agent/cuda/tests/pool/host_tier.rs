@@ -93,6 +93,37 @@ fn a_broker_may_die_and_return_and_the_tier_is_never_lent_twice() {
     next.end();
 }
 
+/// Nothing but the process's own word tells the next broker that memory of the host is free.
+#[test]
+fn what_a_process_gives_back_while_no_broker_is_there_is_free_for_the_next() {
+    for back_before_it_frees in [false, true] {
+        let mut rig = Rig::new(&tiered());
+        let mut holder = overflowing(&rig, Bytes::gib(1));
+        let host = holder.number("host");
+        rig.kill_broker();
+        if back_before_it_frees {
+            rig.start_broker(&[]);
+            holder.say("free");
+            holder.end();
+        } else {
+            holder.ask("drop");
+            rig.start_broker(&[]);
+            assert_eq!(tier(&rig).quarantined_bytes, host, "the broker cannot know yet");
+            until("the process is heard", || {
+                holder.ask("more");
+                tier(&rig).quarantined_bytes == 0
+            });
+            holder.say("free");
+            holder.end();
+        }
+        all_given_back(&rig);
+        let mut next = overflowing(&rig, Bytes::gib(1));
+        assert_eq!(next.number("host"), host);
+        next.say("free");
+        next.end();
+    }
+}
+
 #[test]
 fn a_pool_of_one_capped_card_may_overflow_too() {
     let rig = Rig::new(&Shape { donors: Vec::new(), cap_bytes: Some(Bytes::gib(8)), ..tiered() });

@@ -325,3 +325,28 @@ fn a_proof_is_not_taken_over_by_a_process_that_sees_other_device_nodes() {
     let without = rig.config.total_bytes().get() - rig.config.donors[1].reserved_bytes.get();
     assert_eq!((second.number("total"), observer.reach_proofs()), (without, 2));
 }
+
+#[test]
+fn a_program_without_descriptors_to_spare_is_refused_and_loses_nothing() {
+    let rig = Rig::new(&Shape::default());
+    let mut tenant = rig.spawn("dlopen", &["no_descriptors", &Bytes::gib(40).get().to_string(), "6"]);
+    tenant.read_until("waiting");
+    assert_eq!(tenant.number("refused"), 6, "{:?}", tenant.facts);
+    assert_eq!(tenant.number("left"), tenant.number("before"), "{:?} {}", rig.observer().donors(), rig.log());
+    until("nothing is leased for what was refused", || {
+        rig.observer().donors().iter().all(|donor| donor.leased_bytes + donor.quarantined_bytes == 0)
+    });
+    tenant.say("go on");
+    tenant.end();
+    assert_eq!(tenant.number("again"), 1);
+    all_reclaimed(&rig);
+}
+
+#[test]
+fn a_forked_child_keeps_the_files_that_took_the_place_of_ours() {
+    let rig = Rig::new(&Shape::default());
+    let mut tenant = rig.spawn("dlopen", &["own_files"]);
+    tenant.end();
+    assert_eq!((tenant.number("child"), tenant.number("parent")), (0, 1));
+    all_reclaimed(&rig);
+}

@@ -75,6 +75,7 @@ static void overflow(size_t bytes) {
     if (!strncmp(line, "check", 5)) { size_t bad = 0; for (size_t i = 0; i < n; i++) bad += check(at[i], bytes, 16 * MIB); printf("bad=%zu\n", bad); }
     else if (!strncmp(line, "more", 4)) { CUdeviceptr extra; CUresult e = p_cuMemAlloc_v2(&extra, bytes); printf("more=%d\n", e); if (!e) OK(p_cuMemFree_v2(extra)); }
     else if (!strncmp(line, "free", 4)) { for (size_t i = 0; i < n; i++) OK(p_cuMemFree_v2(at[i])); WANT(look(0).bytes == 0); return; }
+    else if (!strncmp(line, "drop", 4)) { for (; n; n--) OK(p_cuMemFree_v2(at[n - 1])); }
   }
 }
 

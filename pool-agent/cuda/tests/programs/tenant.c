@@ -249,6 +249,25 @@ static void story_fork(void) {
   WANT(check(at, 40 * GIB, GIB) == 0); OK(p_cuMemFree_v2(at)); OK(p_cuMemAlloc_v2(&at, 40 * GIB)); OK(p_cuMemFree_v2(at)); printf("parent=1\n");
 }
 
+/* A program that has used up its descriptors is refused, and nothing of what was refused is gone. */
+static void story_no_descriptors(size_t bytes, int tries) {
+  CUdeviceptr at; int filler[4096], n = 0; struct rlimit few = { 64, 64 }; start(); OK(p_cuMemAlloc_v2(&at, bytes)); OK(p_cuMemFree_v2(at)); size_t before = free_bytes();
+  WANT(!setrlimit(RLIMIT_NOFILE, &few)); while (n < 4096 && (filler[n] = open("/dev/null", O_RDONLY)) >= 0) n++;
+  int refused = 0; for (int i = 0; i < tries; i++) { CUresult r = p_cuMemAlloc_v2(&at, bytes); if (!r) { OK(p_cuMemFree_v2(at)); } else { WANT(r == 2); refused++; } }
+  printf("refused=%d\nleft=%zu\nbefore=%zu\n", refused, free_bytes(), before); await_line();
+  while (n) close(filler[--n]);
+  OK(p_cuMemAlloc_v2(&at, bytes)); fill(at, bytes, 16 * MIB); WANT(check(at, bytes, 16 * MIB) == 0); OK(p_cuMemFree_v2(at)); printf("again=1\n");
+}
+
+/* A program that closes descriptors it does not know, opens files of its own in their place and forks: the child has those files. */
+static void story_own_files(void) {
+  CUdeviceptr at; start(); OK(p_cuMemAlloc_v2(&at, 40 * GIB)); fflush(stdout); int mine = open("/dev/null", O_RDONLY), replaced = 0; WANT(mine >= 0);
+  for (int fd = 3; fd < 256; fd++) { int type = 0; socklen_t length = sizeof type; if (!getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) && type == SOCK_SEQPACKET) { WANT(dup2(mine, fd) == fd); replaced = 1;
+    pid_t child = fork(); if (!child) _exit(fcntl(fd, F_GETFD) < 0 ? 7 : 0);
+    int status; waitpid(child, &status, 0); printf("child=%d\n", WEXITSTATUS(status)); } }
+  WANT(replaced); OK(p_cuMemFree_v2(at)); printf("parent=1\n");
+}
+
 /* A reset takes spilled blocks with it. */
 static void story_reset(void) {
   CUdeviceptr at; start(); size_t before = free_bytes(); OK(p_cuMemAlloc_v2(&at, 60 * GIB)); OK(p_cuDevicePrimaryCtxReset_v2(device)); OK(p_cuDevicePrimaryCtxRetain(&context, device)); OK(p_cuCtxSetCurrent(context)); WANT(free_bytes() == before); printf("reset=1\n");
@@ -323,6 +342,8 @@ int main(int c, char **v) {
   else if (!strcmp(what, "churn")) story_churn(atoi(v[3]), atoi(v[4]), strtoull(v[5], 0, 10), c > 6);
   else if (!strcmp(what, "barrier")) story_barrier(atoi(v[3]), strtoull(v[4], 0, 10));
   else if (!strcmp(what, "fork")) story_fork();
+  else if (!strcmp(what, "no_descriptors")) story_no_descriptors(strtoull(v[3], 0, 10), atoi(v[4]));
+  else if (!strcmp(what, "own_files")) story_own_files();
   else if (!strcmp(what, "reset")) story_reset();
   else if (!strcmp(what, "see")) story_see();
   else if (!strcmp(what, "nulls")) story_nulls();
