@@ -279,7 +279,9 @@ impl DonorMemory for Donors {
                 "the driver refused to release a chunk; it stays quarantined"
             );
         } else {
-            self.kept[handle.donor.0] -= handle.bytes;
+            // Saturating: of the host's memory a process's word counts, too (see `returned`).
+            let kept = &mut self.kept[handle.donor.0];
+            *kept = kept.saturating_sub(handle.bytes);
         }
     }
 

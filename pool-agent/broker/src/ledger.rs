@@ -87,7 +87,7 @@ pub struct Ledger {
     leases: BTreeMap<LeaseId, Lease>,
     /// Leases of an earlier broker process that nobody claimed yet; their bytes are quarantined.
     orphans: BTreeMap<LeaseId, Chunk>,
-    /// Of each donor's quarantine, what a predecessor left: only that can be claimed.
+    /// Of each donor's quarantine, what a predecessor or a connection that ended left: only that can be claimed.
     past_bytes: Vec<u64>,
     held: BTreeMap<Client, usize>,
     next_lease: u64,
@@ -220,12 +220,20 @@ impl Ledger {
         }
         let held: Vec<LeaseId> =
             self.leases.iter().filter(|(_, lease)| lease.client == client).map(|(&id, _)| id).collect();
-        held.into_iter().filter_map(|id| self.release(client, id).ok().map(|chunk| (id, chunk))).collect()
+        let ended: Vec<(LeaseId, Chunk)> = held
+            .into_iter()
+            .filter_map(|id| self.release(client, id).ok().map(|chunk| (id, chunk)))
+            .collect();
+        // A process that gave up on this connection may come by another and still hold them.
+        for (_, chunk) in &ended {
+            self.past_bytes[chunk.donor.0] += chunk.bytes;
+        }
+        ended
     }
 
     /// After a restart, a process claims a lease it still holds. What the ledger remembers must agree in owner, donor and size.
-    /// A lease it does not remember (granted in the last moments of the predecessor) is accepted as far as bytes that the predecessor left
-    /// explain it: registering never takes free bytes, nor what was given back to this process. A process that gave up on a connection before its end was noticed takes its leases
+    /// A lease it does not remember (granted in the last moments of the predecessor) is accepted as far as what it left,
+    /// or a connection that ended, explains it: registering never takes free bytes, nor what was given back to this process. A process that gave up on a connection before its end was noticed takes its leases
     /// over to the new one; nobody else knows its nonce.
     pub fn register(&mut self, client: Client, lease: LeaseId, claim: Chunk) -> Result<(), Refusal> {
         let refused = Refusal::NotYours { lease: lease.0 };

@@ -218,6 +218,20 @@ fn released_bytes_come_back_only_when_the_card_shows_it() {
 }
 
 #[test]
+fn a_process_whose_connection_ended_may_come_by_another_but_nobody_claims_what_was_given_back() {
+    let mut ledger = Ledger::new(&[8 * CHUNK_UNIT], LEASES_MAX);
+    let (held, chunk) = ledger.lease(Client(1), Nonce(1), want(3)).unwrap();
+    let (back, other) = ledger.lease(Client(1), Nonce(1), want(4)).unwrap();
+    ledger.release(Client(1), back).unwrap();
+    assert!(ledger.register(Client(1), back, other).is_err());
+    ledger.reclaim(Client(1));
+    assert!(ledger.register(Client(2), back, other).is_err());
+    ledger.register(Client(2), held, chunk).unwrap();
+    assert!(ledger.register(Client(2), LeaseId(u64::MAX), chunk).is_err());
+    assert_eq!(ledger.accounts()[0].leased_bytes, chunk.bytes);
+}
+
+#[test]
 fn what_was_given_back_unheard_is_disowned_by_its_own_process_alone() {
     let mut ledger = Ledger::new(&[8 * CHUNK_UNIT], LEASES_MAX);
     let (gone, chunk) = ledger.lease(Client(1), Nonce(1), want(3)).unwrap();
