@@ -41,6 +41,11 @@ fn mirror(own: &AtomicU64, shown: &AtomicU64) {
     }
 }
 
+/// Adds, and says what was there before; `None`, and nothing is added, when the sum fits no number.
+fn add(own: &AtomicU64, bytes: u64) -> Option<u64> {
+    own.fetch_update(SeqCst, SeqCst, |held| held.checked_add(bytes)).ok()
+}
+
 fn subtract(own: &AtomicU64, bytes: u64) {
     // Never below zero, whatever was freed twice.
     let _ = own.fetch_update(SeqCst, SeqCst, |held| Some(held.saturating_sub(bytes)));
@@ -63,8 +68,12 @@ impl Account {
         pages: Option<&Pages>,
         others: impl Fn() -> u64,
     ) -> Result<(), OverCap> {
+        // What can never be had is not charged for a moment either: others would see it.
+        if cap.is_some_and(|cap| bytes > cap) {
+            return Err(OverCap);
+        }
         for look in 0..LOOKS_MAX {
-            self.local_bytes.fetch_add(bytes, SeqCst);
+            add(&self.local_bytes, bytes).ok_or(OverCap)?;
             self.show(pages);
             let Some(cap) = cap else { return Ok(()) };
             if self.local_bytes().saturating_add(others()) <= cap {
@@ -114,8 +123,8 @@ impl Account {
 
     /// Takes address space; false beyond [`ADDRESSES_MAX`].
     pub(crate) fn take_addresses(&self, bytes: u64) -> bool {
-        let taken = self.addresses.fetch_add(bytes, SeqCst);
-        let fits = taken.checked_add(bytes).is_some_and(|sum| sum <= ADDRESSES_MAX);
+        let Some(taken) = add(&self.addresses, bytes) else { return false };
+        let fits = taken + bytes <= ADDRESSES_MAX;
         if !fits {
             subtract(&self.addresses, bytes);
         }
@@ -143,9 +152,22 @@ mod tests {
         let account = Account::default();
         assert!(account.take_addresses(ADDRESSES_MAX - 2));
         assert!(!account.take_addresses(3) && !account.take_addresses(u64::MAX));
+        assert!(!account.take_addresses(3), "a refusal takes nothing and gives nothing");
         assert!(account.take_addresses(2));
         account.return_addresses(ADDRESSES_MAX);
         assert!(account.take_addresses(ADDRESSES_MAX));
+    }
+
+    #[test]
+    fn a_request_beyond_all_numbers_leaves_the_books_alone() {
+        let account = Account::default();
+        assert_eq!(account.charge_local(60, None, None, || 0), Ok(()));
+        for cap in [None, Some(100)] {
+            for bytes in [u64::MAX, u64::MAX - 30] {
+                assert_eq!(account.charge_local(bytes, cap, None, || 0), Err(OverCap));
+                assert_eq!(account.local_bytes(), 60);
+            }
+        }
     }
 
     #[test]

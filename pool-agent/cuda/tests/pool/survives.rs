@@ -350,3 +350,14 @@ fn a_forked_child_keeps_the_files_that_took_the_place_of_ours() {
     assert_eq!((tenant.number("child"), tenant.number("parent")), (0, 1));
     all_reclaimed(&rig);
 }
+
+#[test]
+fn sizes_that_nothing_has_are_refused_and_cost_nothing() {
+    for (cap_bytes, host_tier_bytes) in [(None, None), (Some(Bytes::gib(20)), Some(Bytes::gib(2)))] {
+        let rig = Rig::new(&Shape { cap_bytes, host_tier_bytes, ..Shape::default() });
+        let mut tenant = rig.spawn("dlopen", &["sizes"]);
+        tenant.end();
+        assert_eq!(tenant.number("sizes"), 1);
+        all_reclaimed(&rig);
+    }
+}

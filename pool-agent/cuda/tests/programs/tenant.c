@@ -268,6 +268,21 @@ static void story_own_files(void) {
   WANT(replaced); OK(p_cuMemFree_v2(at)); printf("parent=1\n");
 }
 
+/* Sizes that no card has, and odd ones: each is refused, and nothing is gone for it. */
+static void story_sizes(void) {
+  size_t sizes[] = { SIZE_MAX, SIZE_MAX - 1, SIZE_MAX - 2 * MIB + 1, SIZE_MAX - 4 * MIB + 1, SIZE_MAX / 2, SIZE_MAX / 2 + 1, (size_t)1 << 47, (size_t)1 << 46, ((size_t)1 << 40) + 1, 200 * GIB + 3 };
+  CUmemAllocationProp prop = { 1, 1, { 1, 0 }, 0, 0, 0, 0, { 0 } }; CUmemAccessDesc access = { { 1, 0 }, 3 }; CUdeviceptr at; CUhandle handle; CUdeviceptr held; size_t pitch; start(); OK(p_cuMemAlloc_v2(&held, 3 * GIB)); fill(held, 3 * GIB, 64 * MIB); size_t before = free_bytes();
+  for (int round = 0; round < 3; round++) for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    size_t n = sizes[i]; WANT(p_cuMemAlloc_v2(&at, n) && p_cuMemAllocAsync(&at, n, 0) && p_cuMemCreate(&handle, n, &prop, 0) && p_cuMemAllocPitch_v2(&at, &pitch, n, 1, 4) && p_cuMemAllocPitch_v2(&at, &pitch, 1 << 20, n, 4) && p_cuMemAllocPitch_v2(&at, &pitch, n, n, 4));
+    if (free_bytes() != before) DIE("%zu free after a request of %zu, %zu before", free_bytes(), n, before);
+    WANT(p_cuMemMap(4096, n, 0, 5, 0) && p_cuMemUnmap(4096, n) && p_cuMemUnmap(~0ull - 4095, n) && p_cuMemSetAccess(4096, n, &access, 1) && p_cuMemSetAccess(~0ull - 4095, n, &access, 1) && p_cuMemRelease(n) && p_cuMemFree_v2(n));
+  }
+  OK(p_cuMemCreate(&handle, 60 * GIB, &prop, 0)); OK(p_cuMemAddressReserve(&at, 60 * GIB, 0, 0, 0)); OK(p_cuMemMap(at, 60 * GIB, 0, handle, 0));
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) { WANT(p_cuMemUnmap(at + 2 * MIB, sizes[i]) && p_cuMemUnmap(at + GIB, sizes[i]) && p_cuMemMap(at, sizes[i], 0, handle, 0) && p_cuMemMap(at + 2 * MIB, 60 * GIB, sizes[i], handle, 0)); }
+  OK(p_cuMemSetAccess(at, 60 * GIB, &access, 1)); fill(at, 60 * GIB, GIB); WANT(check(at, 60 * GIB, GIB) == 0); OK(p_cuMemUnmap(at, 60 * GIB)); OK(p_cuMemRelease(handle)); OK(p_cuMemAddressFree(at, 60 * GIB));
+  WANT(free_bytes() == before && check(held, 3 * GIB, 64 * MIB) == 0); OK(p_cuMemFree_v2(held)); printf("sizes=1\n");
+}
+
 /* A reset takes spilled blocks with it. */
 static void story_reset(void) {
   CUdeviceptr at; start(); size_t before = free_bytes(); OK(p_cuMemAlloc_v2(&at, 60 * GIB)); OK(p_cuDevicePrimaryCtxReset_v2(device)); OK(p_cuDevicePrimaryCtxRetain(&context, device)); OK(p_cuCtxSetCurrent(context)); WANT(free_bytes() == before); printf("reset=1\n");
@@ -344,6 +359,7 @@ int main(int c, char **v) {
   else if (!strcmp(what, "fork")) story_fork();
   else if (!strcmp(what, "no_descriptors")) story_no_descriptors(strtoull(v[3], 0, 10), atoi(v[4]));
   else if (!strcmp(what, "own_files")) story_own_files();
+  else if (!strcmp(what, "sizes")) story_sizes();
   else if (!strcmp(what, "reset")) story_reset();
   else if (!strcmp(what, "see")) story_see();
   else if (!strcmp(what, "nulls")) story_nulls();
