@@ -12,6 +12,8 @@ use sqlx::{Connection as _, PgPool, SqlitePool};
 const STATEMENTS_MAX: usize = 400;
 /// Read connections of SQLite; reads never wait for the writer.
 const SQLITE_READERS: u32 = 4;
+/// Rows that SQLite's thread may be ahead of who reads them: the default of 50 wakes one or the other every few rows of a long reading.
+const SQLITE_ROWS_AHEAD: usize = 1_000;
 /// Connections of each of PostgreSQL's two pools.
 const POSTGRES_CONNECTIONS: u32 = 8;
 /// Longest wait for a lock of another SQLite process, and for a free connection.
@@ -70,7 +72,9 @@ pub(crate) async fn sqlite(path: &std::path::Path) -> sqlx::Result<(SqlitePool, 
     let writer = pool.clone().max_connections(1).connect_with(options.clone()).await?;
     let readers = pool
         .max_connections(SQLITE_READERS)
-        .connect_with(options.create_if_missing(false).pragma("query_only", "ON"))
+        .connect_with(
+            options.create_if_missing(false).row_buffer_size(SQLITE_ROWS_AHEAD).pragma("query_only", "ON"),
+        )
         .await?;
     Ok((writer, readers))
 }
