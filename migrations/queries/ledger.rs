@@ -118,7 +118,7 @@ pub async fn post_charges(conn: &mut Conn, charges: &[TransferRow]) -> Result<bo
 }
 
 /// By how much the debit and the credit side change.
-pub const fn changes(transfer: &TransferRow) -> [Micros; 2] {
+pub(crate) const fn changes(transfer: &TransferRow) -> [Micros; 2] {
     let amount = transfer.amount_micros;
     [Micros::new(-amount.get()), amount]
 }

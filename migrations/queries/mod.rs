@@ -56,7 +56,7 @@ pub mod wallet;
 pub type Result<T> = sqlx::Result<T>;
 
 /// What the columns will hold; a value that no column can hold is refused before any SQL runs.
-pub fn put<T: Stored>(value: &T) -> Result<T::Raw> {
+pub(crate) fn put<T: Stored>(value: &T) -> Result<T::Raw> {
     value.to_raw().map_err(|bad| sqlx::Error::Encode(Box::new(bad)))
 }
 

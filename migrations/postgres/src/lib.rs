@@ -1,13 +1,14 @@
 //! The portable queries, compiled and checked against PostgreSQL.
 //!
-//! Only PostgreSQL's own migrations (`extra/`) live here besides: exclusion constraints, and triggers in its own language.
+//! Besides them only what PostgreSQL does its own way: migrations (`extra/`: exclusion constraints, and triggers in its own language), and
+//! a transfer with its entries in one statement ([`posting`]).
 
 use sqlx::migrate::Migrator;
 
 pub type Db = sqlx::Postgres;
 pub type Conn = sqlx::PgConnection;
 
-pub mod posting;
+mod posting;
 #[path = "../../queries/mod.rs"]
 pub mod queries;
 

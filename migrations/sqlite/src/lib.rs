@@ -1,13 +1,14 @@
 //! The portable queries, compiled and checked against SQLite.
 //!
-//! Only SQLite's own migrations (`extra/`) live here besides: triggers that guard what PostgreSQL guards with an exclusion constraint.
+//! Besides them only what SQLite does its own way: migrations (`extra/`: triggers that guard what PostgreSQL guards with an exclusion
+//! constraint), and a transfer with its entries in two statements ([`posting`]).
 
 use sqlx::migrate::Migrator;
 
 pub type Db = sqlx::Sqlite;
 pub type Conn = sqlx::SqliteConnection;
 
-pub mod posting;
+mod posting;
 #[path = "../../queries/mod.rs"]
 pub mod queries;
 

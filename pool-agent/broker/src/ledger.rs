@@ -2,8 +2,8 @@
 //!
 //! Question it answers: may this client have these bytes, and whose are they now. A byte of a donor is in exactly one of three
 //! places: **leased** (a tenant process holds it), **quarantined** (given back or orphaned, but not yet proven free on the card) or
-//! **free**. `leased + quarantined + free = capacity`, always, except that a quota which shrank below what is lent leaves nothing free. Nothing here touches a driver, a socket or a clock: the server calls
-//! in with what happened and is told what it may do.
+//! **free**. `leased + quarantined + free = capacity`, always, except that a quota which shrank below what is lent leaves nothing
+//! free. Nothing here touches a driver, a socket or a clock: the server calls in with what happened and is told what it may do.
 //!
 //! Giving memory back never frees it here. Bytes live on the card until the last handle, descriptor and mapping go, in forked
 //! children and passed-on descriptors too, so only the card's own `used` figure moves bytes from quarantine to free
@@ -233,8 +233,9 @@ impl Ledger {
 
     /// After a restart, a process claims a lease it still holds. What the ledger remembers must agree in owner, donor and size.
     /// A lease it does not remember (granted in the last moments of the predecessor) is accepted as far as what it left,
-    /// or a connection that ended, explains it: registering never takes free bytes, nor what was given back to this process. A process that gave up on a connection before its end was noticed takes its leases
-    /// over to the new one; nobody else knows its nonce.
+    /// or a connection that ended, explains it: registering never takes free bytes, nor what was given back to this process. A
+    /// process that gave up on a connection before its end was noticed takes its leases over to the new one; nobody else knows its
+    /// nonce.
     pub fn register(&mut self, client: Client, lease: LeaseId, claim: Chunk) -> Result<(), Refusal> {
         let refused = Refusal::NotYours { lease: lease.0 };
         let leases = self.held.get(&client).copied().unwrap_or(0);

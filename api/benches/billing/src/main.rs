@@ -24,6 +24,9 @@ mod pgledger_peer;
 mod raw;
 mod transfers;
 
+const ENGINES: [&str; 2] = ["sqlite", "postgres"];
+const PARTS: [&str; 3] = ["transfers", "evidence", "settlement"];
+
 /// What the command line asks for.
 struct Wanted {
     engine: Option<String>,
@@ -44,6 +47,11 @@ impl Wanted {
 async fn main() {
     let mut arguments = std::env::args().skip(1);
     let wanted = Wanted { engine: arguments.next(), part: arguments.next() };
+    let known = |word: &Option<String>, words: &[&str]| word.as_deref().is_none_or(|word| words.contains(&word));
+    if !known(&wanted.engine, &ENGINES) || !known(&wanted.part, &PARTS) {
+        eprintln!("tarn-bench-billing [{}] [{}]: without a word, all of it", ENGINES.join("|"), PARTS.join("|"));
+        std::process::exit(2);
+    }
     let mut table = Table::default();
     println!("SQLite: WAL, synchronous=FULL; PostgreSQL: fsync={}", raw::postgres_fsync().await);
     if wanted.engine("sqlite") {

@@ -1,8 +1,8 @@
 //! A payment provider of pretended money: speaks Stripe's language, and misbehaves as real ones do.
 //!
 //! For machines of one's own (`tarn sandbox-payments`) and for tests. It keeps payment pages, payments without the customer and refunds,
-//! answers the calls that [`super::stripe`] makes (for a day the same key gets the same answer, then it is forgotten, as at the real one), and has a page on which to pay, decline or
-//! give up. Of everything that happens it makes an event; whoever holds the [`Sandbox`] delivers events as it likes: never, once,
+//! answers the calls that [`super::stripe`] makes (for a day the same key gets the same answer, then it is forgotten, as at the real
+//! one), and has a page on which to pay, decline or give up. Of everything that happens it makes an event; whoever holds the [`Sandbox`] delivers events as it likes: never, once,
 //! several times, in any order, late, forged. [`Faults`] make it slow to pay, collect other amounts, decline, or not answer at all.
 
 mod book;

@@ -1,10 +1,11 @@
 //! Spend caps: reached at the computed second, by whatever runs under them, whether or not the control plane is there.
 
 use serde_json::{Value, json};
+use tarn_protocol::ids::InstanceId;
 
 use super::till::consistent;
 use crate::fleet::world::World;
-use crate::harness::Api;
+use crate::harness::{Api, Person};
 
 on_both! {
     a_cap_stops_at_its_second_and_the_next_day_begins_afresh;
@@ -94,20 +95,25 @@ async fn a_host_stops_at_a_cap_by_itself_and_the_reason_is_the_cap(api: Api) {
     world.pass(1).await;
     world.pass(1).await;
     world.api.clock.advance_seconds(6 * 3600);
+    ended_by_its_host_at_the_cap(&mut world, &person, &id).await;
+}
+
+/// The host stopped it an hour after its start, told so now, and that is what the customer reads.
+async fn ended_by_its_host_at_the_cap(world: &mut World, person: &Person, id: &InstanceId) {
     let now = world.now();
     world.agents[0].set_now(now);
     let report = world.agents[0].next_report();
-    assert!(!world.agents[0].runs(&id), "the agent stopped by itself");
+    assert!(!world.agents[0].runs(id), "the agent stopped by itself");
     world.agents[0].send(&world.api, &report).await;
     world.tick().await;
     world.round().await;
-    let ended = world.instance(&person, &id).await;
+    let ended = world.instance(person, id).await;
     assert_eq!(
         (&ended["state"], &ended["reason_code"]),
         (&json!("stopped"), &json!("spend_cap_reached")),
         "{ended}"
     );
-    let charge = world.charges(&person).await[0].clone();
+    let charge = world.charges(person).await[0].clone();
     assert_eq!(
         (&charge["seconds"], &charge["close_reason"]),
         (&json!(3_600), &json!("spend_cap")),
@@ -195,25 +201,7 @@ async fn a_cap_reached_before_midnight_is_the_reason_after_it(api: Api) {
     world.pass(1).await;
     world.pass(1).await;
     world.api.clock.advance_seconds(6_300);
-    let now = world.now();
-    world.agents[0].set_now(now);
-    let report = world.agents[0].next_report();
-    assert!(!world.agents[0].runs(&id), "the agent stopped by itself");
-    world.agents[0].send(&world.api, &report).await;
-    world.tick().await;
-    world.round().await;
-    let ended = world.instance(&person, &id).await;
-    assert_eq!(
-        (&ended["state"], &ended["reason_code"]),
-        (&json!("stopped"), &json!("spend_cap_reached")),
-        "{ended}"
-    );
-    let charge = world.charges(&person).await[0].clone();
-    assert_eq!(
-        (&charge["seconds"], &charge["close_reason"]),
-        (&json!(3_600), &json!("spend_cap")),
-        "{charge}"
-    );
+    ended_by_its_host_at_the_cap(&mut world, &person, &id).await;
     let told = notices(&world, &person.access).await;
     assert!(told.iter().any(|kind| kind == "spend_cap.reached"), "{told:?}");
     assert!(!told.iter().any(|kind| kind == "balance.exhausted"), "{told:?}");

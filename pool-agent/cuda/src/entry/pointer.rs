@@ -1,8 +1,8 @@
 //! What a pointer says of itself. Of a stitched block the driver knows the segments; the tenant allocated the whole.
 //!
 //! Driver 580 on a stitched range: the address range and the buffer id are the segment's, `RANGE_START` and `RANGE_SIZE` the
-//! reservation's; setting `SYNC_MEMOPS` gives 801, an IPC handle 1 (here: a token, see [`crate::ipc`]); a DMA-BUF descriptor is granted even across segments of
-//! one card.
+//! reservation's; setting `SYNC_MEMOPS` gives 801, an IPC handle 1 (here: a token, see [`crate::ipc`]); a DMA-BUF descriptor is
+//! granted even across segments of one card.
 
 use std::ffi::c_void;
 use std::sync::Arc;

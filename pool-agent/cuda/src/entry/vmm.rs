@@ -4,8 +4,8 @@
 //! PyTorch's expandable segments ask of every handle, wherever the card offers it, that network cards can reach it. The broker
 //! creates chunks that way, so such requests spill. An importer is told nothing of it: driver 580 reports neither handle types nor
 //! reach of an imported handle, the pointer attribute of what is mapped from it says "not capable", and it cannot be exported
-//! again, except by the broker. The property here repeats what was asked for; the pointer attribute stays the driver's, so that whoever registers memory
-//! with a network card takes a fallback.
+//! again, except by the broker. The property here repeats what was asked for; the pointer attribute stays the driver's, so that
+//! whoever registers memory with a network card takes a fallback.
 
 use std::ffi::c_void;
 use std::os::fd::IntoRawFd;

@@ -86,8 +86,13 @@ fn a_broker_may_die_and_return_and_the_tier_is_never_lent_twice() {
     assert_eq!((holder.number("more"), tier(&rig).quarantined_bytes), (2, 0));
     holder.say("free");
     holder.end();
-    all_given_back(&rig);
-    let mut next = overflowing(&rig, Bytes::gib(1));
+    is_lent_again(&rig, host);
+}
+
+/// All of it came back, and the next process gets as much.
+fn is_lent_again(rig: &Rig, host: u64) {
+    all_given_back(rig);
+    let mut next = overflowing(rig, Bytes::gib(1));
     assert_eq!(next.number("host"), host);
     next.say("free");
     next.end();
@@ -116,11 +121,7 @@ fn what_a_process_gives_back_while_no_broker_is_there_is_free_for_the_next() {
             holder.say("free");
             holder.end();
         }
-        all_given_back(&rig);
-        let mut next = overflowing(&rig, Bytes::gib(1));
-        assert_eq!(next.number("host"), host);
-        next.say("free");
-        next.end();
+        is_lent_again(&rig, host);
     }
 }
 

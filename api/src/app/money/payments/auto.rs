@@ -77,8 +77,8 @@ pub async fn begin(
 /// Charges the saved method under the top-up's own name, or finds what became of an earlier try. `None`: that is not known yet.
 ///
 /// The provider remembers the name for a day ([`REPEATABLE_SECONDS`]) and only with the method that was charged first. Outside of that,
-/// and once the rule is lifted or wants less, nothing is charged any more: the provider's record says whether a try arrived, and if none did the top-up is over. Its rule then
-/// begins another, under another name.
+/// and once the rule is lifted or wants less, nothing is charged any more: the provider's record says whether a try arrived, and if none
+/// did the top-up is over. Its rule then begins another, under another name.
 pub async fn charge(state: &AppState, row: &TopUpRow) -> Result<Option<Told>, PaymentFailed> {
     let scope = TenantScope::proven(row.tenant_id.clone());
     let age = state.clock.now().micros_since(row.created_at);
